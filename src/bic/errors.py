@@ -1,0 +1,26 @@
+"""What a user can get wrong, said in one sentence with the next thing to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake the user can mend: printed without a traceback, exit code 2."""
+
+
+class HeldOutWarning(UserWarning):
+    """The held-out set is too small for the correction fitted on it to be trusted."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a name that is not among the known ones, with the nearest of them.
+
+    >>> str(unknown("method", "bik", ["bic", "distill"]))
+    "unknown method 'bik'; did you mean 'bic'? Known: bic, distill"
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}? Known" if near else "; known"
+    return UserError(f"unknown {kind} {name!r}{hint}: {', '.join(names)}")

@@ -1,0 +1,64 @@
+"""The formulas of stage 1, as pure functions. All are means over the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+TEMPERATURE = 2.0  # §6.2 of the paper, following LwF and EEIL
+
+
+def old_class_weight(num_old: int, num_new: int) -> float:
+    """λ = n / (n + m), the weight of the distilling loss (Eq. 3); 0 in the first step.
+
+    With no new class at all, n / (n + m) would silence the labels: λ is then ½.
+
+    >>> old_class_weight(20, 20), old_class_weight(80, 20), old_class_weight(0, 20)
+    (0.5, 0.8, 0.0)
+    """
+    return 0.5 if num_new == 0 else num_old / (num_old + num_new)
+
+
+def classification(scores: Tensor, labels: Tensor) -> Tensor:
+    """Softmax cross-entropy over all classes seen (Eq. 2). scores [batch, classes]."""
+    return F.cross_entropy(scores, labels)
+
+
+def distillation(student: Tensor, teacher: Tensor, *, temperature: float = TEMPERATURE) -> Tensor:
+    """Cross-entropy between two softmaxes at a temperature (Eq. 1), with no T² factor.
+
+    Both [batch, old classes]; the softmax runs over classes.
+    """
+    targets = F.softmax(teacher / temperature, dim=1)
+    return F.cross_entropy(student / temperature, targets)
+
+
+def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
+    """iCaRL's loss: sigmoid cross-entropy over all outputs, mean over batch and outputs.
+
+    Targets are one-hot for new classes and the teacher's sigmoid outputs for the old classes'
+    outputs, for every sample, exemplars included.
+    """
+    targets = F.one_hot(labels, scores.shape[1]).to(scores.dtype)
+    if teacher is not None:
+        targets = torch.cat([torch.sigmoid(teacher), targets[:, teacher.shape[1] :]], dim=1)
+    return F.binary_cross_entropy_with_logits(scores, targets)
+
+
+def distillation_per_head(student: Tensor, teacher: Tensor, heads: Sequence[int]) -> Tensor:
+    """EEIL's distilling loss: one `distillation` per head, summed.
+
+    `heads` are the numbers of classes learned in each step; those the teacher knows take part.
+    """
+    total = student.new_zeros(())
+    start = 0
+    for size in heads:
+        stop = start + size
+        if stop > teacher.shape[1]:
+            break
+        total = total + distillation(student[:, start:stop], teacher[:, start:stop])
+        start = stop
+    return total

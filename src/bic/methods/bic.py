@@ -1,0 +1,70 @@
+"""BiC and its ablations: the paper's baseline-1, baseline-2, correction, and head upper bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from bic.losses import classification, distillation, old_class_weight
+from bic.methods.method import Losses, Method
+
+
+def classification_only(
+    scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]
+) -> Losses:
+    return {"classification": classification(scores, labels)}
+
+
+def distilling(
+    scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]
+) -> Losses:
+    """L = λ·L_d + (1−λ)·L_c (Eq. 3): the teacher is corrected, the student's scores are raw."""
+    if teacher is None:
+        return classification_only(scores, labels, teacher, heads)
+    num_old = teacher.shape[1]
+    weight = old_class_weight(num_old, scores.shape[1] - num_old)
+    return {
+        "distillation": weight * distillation(scores[:, :num_old], teacher),
+        "classification": (1 - weight) * classification(scores, labels),
+    }
+
+
+BIC = Method(
+    name="bic",
+    summary="distillation, then the bias towards new classes corrected on held-out images",
+    loss=distilling,
+    corrects=True,
+)
+
+DISTILL = replace(
+    BIC,
+    name="distill",
+    summary="distillation and classification without correction (the paper's baseline-2)",
+    corrects=False,
+)
+
+FINETUNE = replace(
+    DISTILL,
+    name="finetune",
+    summary="classification loss only, with exemplars (the paper's baseline-1)",
+    loss=classification_only,
+    uses_teacher=False,
+)
+
+FC_RETRAIN = replace(
+    DISTILL,
+    name="fc-retrain",
+    summary="upper bound: distill, then the head alone retrained on all data, old data included",
+    sees_old_data="head",
+)
+
+JOINT = replace(
+    FINETUNE,
+    name="joint",
+    summary="upper bound: everything retrained from scratch on all data, old data included",
+    keeps_exemplars=False,
+    sees_old_data="network",
+    starts_afresh=True,
+)

@@ -1,0 +1,128 @@
+"""Model: what predicts. A network, its class names, and what turns its scores into answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bic.correction import Correction
+from bic.data.images import ImageSet, View
+from bic.data.loader import plain_batches
+from bic.network import Network
+from bic.train import Tensors, unprefixed
+
+
+@dataclass
+class Model:
+    """A trained classifier.
+
+    At most one of `correction`, `class_means` [classes, dim] and `own_head` (weight [classes,
+    dim], bias [classes]) is set; it decides the answer where the raw scores alone do not.
+    """
+
+    network: Network
+    backbone: str
+    view: View
+    classes: tuple[str, ...] = ()
+    heads: tuple[int, ...] = ()  # classes learned in each step
+    correction: Correction | None = None
+    class_means: Tensor | None = None
+    own_head: tuple[Tensor, Tensor] | None = None
+
+    @staticmethod
+    def fresh(backbone: str, view: View) -> Model:
+        """An untrained model that knows no class."""
+        network = Network(backbone, channels=view.channels, image_size=view.size)
+        return Model(network, backbone, view)
+
+    @torch.no_grad()
+    def scores(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw and final scores [batch, classes] of pixels [batch, channels, size, size]."""
+        self.network.eval()
+        features = self.network.features(images.to(next(self.network.parameters()).device))
+        raw: Tensor = self.network.head(features)
+        if self.correction is not None:
+            return raw, self.correction.apply(raw)
+        if self.class_means is not None:
+            return raw, -torch.cdist(F.normalize(features, dim=1), self.class_means).square()
+        if self.own_head is not None:
+            return raw, F.linear(features, *self.own_head)
+        return raw, raw
+
+    def tensors(self) -> Tensors:
+        """Everything numeric, for saving."""
+        named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        if self.class_means is not None:
+            named["class_means"] = self.class_means
+        if self.own_head is not None:
+            named["own_head.weight"], named["own_head.bias"] = self.own_head
+        return named
+
+    def description(self) -> dict[str, Any]:
+        """Everything else, for saving."""
+        pair = self.correction
+        return {
+            "classes": list(self.classes),
+            "classes_per_step": list(self.heads),
+            "correction": pair
+            and {"alpha": pair.alpha, "beta": pair.beta, "num_old": pair.num_old},
+            "backbone": self.backbone,
+            "preprocessing": {
+                "channels": self.view.channels,
+                "size": self.view.size,
+                "resize": self.view.resize,
+            },
+        }
+
+    @staticmethod
+    def load(description: dict[str, Any], tensors: Tensors) -> Model:
+        """The model that `description` and `tensors` were taken from."""
+        model = Model.fresh(description["backbone"], View(**description["preprocessing"]))
+        model.classes = tuple(description["classes"])
+        model.heads = tuple(description["classes_per_step"])
+        model.network.grow(len(model.classes))
+        model.network.load_state_dict(unprefixed(tensors, "network."))
+        if description["correction"] is not None:
+            model.correction = Correction(**description["correction"])
+        # Copied, because a tensor inside a file's buffer need not be aligned.
+        if "class_means" in tensors:
+            model.class_means = tensors["class_means"].clone()
+        if "own_head.weight" in tensors:
+            model.own_head = tensors["own_head.weight"].clone(), tensors["own_head.bias"].clone()
+        return model
+
+
+def extract(
+    network: Network,
+    images: ImageSet,
+    *,
+    mirrored: bool = False,
+    then: Callable[[Tensor], Tensor] = lambda features: features,
+) -> Tensor:
+    """Features [n, dim] of all images in evaluation mode, or what `then` makes of them."""
+    network.eval()
+    device = next(network.parameters()).device
+    parts = []
+    with torch.no_grad():
+        for pixels, _ in plain_batches(images):
+            pixels = pixels.flip(3) if mirrored else pixels
+            parts.append(then(network.features(pixels.to(device))).cpu())
+    return torch.cat(parts)
+
+
+def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Tensor:
+    """iCaRL's class means: the renormalised average of the exemplars' normalised features.
+
+    `mirrored` averages in the mirror images' features too.
+    """
+    labels = torch.from_numpy(exemplars.labels)
+    means = torch.zeros(int(labels.max()) + 1, network.num_features, dtype=torch.float64)
+    for flip in (False, True) if mirrored else (False,):
+        features = F.normalize(extract(network, exemplars, mirrored=flip).double(), dim=1)
+        means.index_add_(0, labels, features)
+    return F.normalize(means, dim=1).float().to(next(network.parameters()).device)

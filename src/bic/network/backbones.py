@@ -1,0 +1,206 @@
+"""Backbones: modules that map images to features [batch, dim], by name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bic.errors import UserError, unknown
+
+# (channels, image size or None for vectors) → module
+Builder = Callable[[int, int | None], nn.Module]
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions and a shortcut: He et al. (2015), the basic block.
+
+    Where the shape changes the shortcut is a 1×1 convolution, or, `parameter_free`, every second
+    pixel with new channels zero (their option A, as in the CIFAR networks).
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, *, parameter_free: bool) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = conv3x3(inputs, outputs, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = conv3x3(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.stride, self.padding = stride, outputs - inputs
+        self.project: nn.Module | None = None
+        if not parameter_free and (stride != 1 or inputs != outputs):
+            self.project = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        if self.project is not None:
+            projected: Tensor = self.project(x)
+            return projected
+        if self.padding == 0 and self.stride == 1:
+            return x
+        before = self.padding // 2
+        x = x[:, :, :: self.stride, :: self.stride]
+        return F.pad(x, (0, 0, 0, 0, before, self.padding - before))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """A stem, stages of basic blocks (each after the first halves the image), average pooling."""
+
+    def __init__(
+        self, stem: nn.Module, widths: list[int], blocks: int, *, parameter_free: bool
+    ) -> None:
+        super().__init__()
+        layers = []
+        inputs = widths[0]
+        for stage, width in enumerate(widths):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Block(inputs, width, stride, parameter_free=parameter_free))
+                inputs = width
+        self.stem, self.stages = stem, nn.Sequential(*layers)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.stages(self.stem(x))
+        return out.mean(dim=(2, 3))
+
+
+def resnet32(channels: int, image_size: int | None) -> nn.Module:
+    """The CIFAR network: three stages of five blocks, 16/32/64 channels."""
+    stem = nn.Sequential(conv3x3(channels, 16), nn.BatchNorm2d(16), nn.ReLU())
+    return ResNet(stem, [16, 32, 64], 5, parameter_free=True)
+
+
+def resnet18(channels: int, image_size: int | None) -> nn.Module:
+    """The ImageNet network: four stages of two blocks, 64 to 512 channels."""
+    stem = nn.Sequential(
+        nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    )
+    return ResNet(stem, [64, 128, 256, 512], 2, parameter_free=False)
+
+
+class Whitening(nn.Module):
+    """A fixed 2×2 convolution to decorrelated patches and their negatives, measured once."""
+
+    weight: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        dim = 4 * channels
+        identity = torch.eye(dim).view(dim, channels, 2, 2)
+        self.register_buffer("weight", torch.cat([identity, -identity]))
+
+    def measure(self, images: Tensor) -> None:
+        """Whiten the 2×2 patches of normalised images [n, channels, height, width]."""
+        channels = images.shape[1]
+        patches = F.unfold(images[:5000].double(), 2).transpose(1, 2).reshape(-1, 4 * channels)
+        patches = patches - patches.mean(dim=0)
+        values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
+        # An eigenvector's sign is the solver's whim; both signs are kept, so order them by it.
+        vectors = vectors * torch.sign(
+            vectors[vectors.abs().argmax(dim=0), torch.arange(len(vectors))]
+        )
+        rows = (vectors / torch.sqrt(values + 5e-4)).T.reshape(-1, channels, 2, 2)
+        self.weight.copy_(torch.cat([rows, -rows]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight)
+
+
+class Fast(nn.Module):
+    """Whitened patches, then three groups of two convolutions; global max-pooling.
+
+    The shape is airbench's (Jordan, 2024): little arithmetic in early layers, no shortcuts.
+    """
+
+    def __init__(self, channels: int, widths: tuple[int, int, int] = (32, 128, 128)) -> None:
+        super().__init__()
+        self.whitening = Whitening(channels)
+        layers: list[nn.Module] = []
+        inputs = 8 * channels
+        for width in widths:
+            layers += [conv3x3(inputs, width), nn.MaxPool2d(2), nn.BatchNorm2d(width), nn.GELU()]
+            layers += [conv3x3(width, width), nn.BatchNorm2d(width), nn.GELU()]
+            inputs = width
+        self.groups = nn.Sequential(*layers)
+
+    def measure(self, images: Tensor) -> None:
+        self.whitening.measure(images)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.groups(self.whitening(x))
+        return out.amax(dim=(2, 3))
+
+
+def fast(channels: int, image_size: int | None) -> nn.Module:
+    if image_size is not None and image_size < 9:
+        raise UserError(
+            f"the fast network needs images of 9 pixels or more, got {image_size}; "
+            "choose --backbone small or a larger image_size"
+        )
+    return Fast(channels)
+
+
+def small(channels: int, image_size: int | None) -> nn.Module:
+    """For images of about 8 pixels a side, such as scikit-learn's digits."""
+    return nn.Sequential(
+        conv3x3(channels, 16), nn.BatchNorm2d(16), nn.ReLU(),
+        conv3x3(16, 32), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        conv3x3(32, 64), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.AdaptiveMaxPool2d(2), nn.Flatten(),
+    )  # fmt: skip
+
+
+def mlp(channels: int, image_size: int | None) -> nn.Module:
+    """For vectors, or small images seen as vectors."""
+    inputs = channels * (1 if image_size is None else image_size**2)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 256), nn.BatchNorm1d(256), nn.ReLU(),
+        nn.Linear(256, 128), nn.BatchNorm1d(128), nn.ReLU(),
+    )  # fmt: skip
+
+
+BACKBONES: dict[str, Builder] = {
+    "resnet32": resnet32,
+    "resnet18": resnet18,
+    "fast": fast,
+    "small": small,
+    "mlp": mlp,
+}
+
+
+def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Module:
+    """A backbone by name, or by `module:function` called with (channels, image_size)."""
+    if ":" not in name:
+        if name not in BACKBONES:
+            raise unknown("backbone", name, [*BACKBONES, "module:function"])
+        if image_size is None and name != "mlp":
+            raise UserError(f"the {name} network takes square images; vectors need --backbone mlp")
+        return BACKBONES[name](channels, image_size)
+    module_name, _, function = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        builder = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot load backbone {name} ({error}); check its spelling") from error
+    backbone = builder(channels, image_size)
+    if not isinstance(backbone, nn.Module):
+        raise UserError(f"{name} must return an nn.Module, got {type(backbone).__name__}")
+    return backbone

@@ -1,0 +1,90 @@
+"""Which classes arrive when: class order, step sizes, and what each step brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bic.data.images import Dataset, ImageSet
+from bic.errors import UserError
+
+PAPER_ORDER_SEED = 1993  # iCaRL's, which the paper takes over
+
+
+def class_order(num_classes: int, seed: int = PAPER_ORDER_SEED) -> list[int]:
+    """numpy's legacy shuffle of the class indices, as iCaRL did.
+
+    >>> class_order(100)[:10]
+    [68, 56, 78, 8, 23, 84, 90, 65, 74, 76]
+    """
+    order = np.arange(num_classes)
+    np.random.RandomState(seed).shuffle(order)
+    return [int(index) for index in order]
+
+
+def check_order(order: Sequence[int], num_classes: int) -> list[int]:
+    """An explicit order must name every class once."""
+    if sorted(order) != list(range(num_classes)):
+        raise UserError(
+            f"class_order must list each of 0..{num_classes - 1} once, got {len(order)} entries; "
+            "leave it out to shuffle by order_seed"
+        )
+    return list(order)
+
+
+def step_sizes(num_classes: int, *, steps: int) -> tuple[int, ...]:
+    """Equal steps; refuses a number of steps that does not divide the classes."""
+    if num_classes % steps:
+        example = f"{num_classes - (steps - 1) * (num_classes // steps)}" + (
+            f",{num_classes // steps}" * (steps - 1)
+        )
+        raise UserError(
+            f"{num_classes} classes cannot be learned in {steps} equal steps; "
+            + (f"give --step-sizes {example}" if steps <= num_classes else "give fewer --steps")
+        )
+    return (num_classes // steps,) * steps
+
+
+def check_step_sizes(sizes: Sequence[int], num_classes: int) -> tuple[int, ...]:
+    if not sizes or min(sizes) < 1 or sum(sizes) != num_classes:
+        raise UserError(
+            f"step sizes must be at least 1 and add up to the {num_classes} classes of the data, "
+            f"got {','.join(map(str, sizes))} (sum {sum(sizes)}); change --step-sizes"
+        )
+    return tuple(sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What one step brings. Labels count classes in the order in which they are learned.
+
+    `train` holds images of this step's classes and of no other. `everything` holds the training
+    images of all classes seen, for the upper bounds that are allowed to see them, else None.
+    """
+
+    number: int
+    classes: tuple[str, ...]
+    train: ImageSet
+    everything: ImageSet | None = None
+
+
+def plan_steps(
+    dataset: Dataset,
+    order: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    start: int = 1,
+    with_old_data: bool = False,
+) -> Iterator[Step]:
+    """The steps of a protocol from number `start` on, one at a time."""
+    for number in range(start, len(sizes) + 1):
+        num_old, num_seen = sum(sizes[: number - 1]), sum(sizes[:number])
+        seen = order[:num_seen]
+        yield Step(
+            number=number,
+            classes=tuple(dataset.classes[index] for index in seen[num_old:]),
+            train=dataset.train.of_classes(seen, first=num_old),
+            everything=dataset.train.of_classes(seen) if with_old_data else None,
+        )
