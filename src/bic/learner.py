@@ -119,7 +119,7 @@ class Learner:
             else:
                 model = old
             classes = known + step.classes
-            model.network.grow(len(classes) - model.network.num_classes)
+            model.network.head.grow(len(classes) - model.network.num_classes)
         model.network.to(self.device)
         model.classes, model.heads = classes, (*heads, len(step.classes))
         model.correction = model.class_means = model.own_head = None

@@ -85,7 +85,7 @@ class Model:
         model = Model.fresh(description["backbone"], View(**description["preprocessing"]))
         model.classes = tuple(description["classes"])
         model.heads = tuple(description["classes_per_step"])
-        model.network.grow(len(model.classes))
+        model.network.head.grow(len(model.classes))
         model.network.load_state_dict(unprefixed(tensors, "network."))
         if description["correction"] is not None:
             model.correction = Correction(**description["correction"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,15 @@ from bic.errors import UserError
 
 Array = npt.NDArray[Any]
 
+# What numpy and zipfile raise on a file that is damaged or holds Python objects.
+UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, BadZipFile, zlib.error)
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 
 
 def open_npz(path: Path, name: str) -> Dataset:
     """Images [n, h, w], [n, h, w, 1 or 3] or vectors [n, dim], with integer or string labels."""
     found = load(path)
+    check_images(found["x_train"], found["x_test"], path)
     for part in ("train", "test"):
         num_images, num_labels = len(found[f"x_{part}"]), len(found[f"y_{part}"])
         if num_images != num_labels:
@@ -29,7 +33,6 @@ def open_npz(path: Path, name: str) -> Dataset:
                 f"x_{part} of {path} has {num_images} images but y_{part} {num_labels} labels; "
                 "save one label an image"
             )
-    check_images(found["x_train"], found["x_test"], path)
     x_train, x_test = as_images(found["x_train"], found["x_test"], path)
     classes, y_train, y_test = as_labels(found, path)
     return Dataset(
@@ -42,7 +45,8 @@ def open_npz(path: Path, name: str) -> Dataset:
 
 def load(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because numpy leaves a file that it can't read open.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             missing = [key for key in REQUIRED if key not in file.files]
             if missing:
                 raise UserError(
@@ -50,7 +54,7 @@ def load(path: Path) -> dict[str, Array]:
                     f"save it with numpy.savez and the names {', '.join(REQUIRED)}"
                 )
             found = {key: file[key] for key in (*REQUIRED, "classes") if key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
+    except UNREADABLE as problem:
         reason = " ".join(str(problem).split())
         raise UserError(f"can't read {path} ({reason}); save plain arrays again") from problem
     for key, array in found.items():
@@ -112,13 +116,7 @@ def as_labels(found: dict[str, Array], path: Path) -> tuple[tuple[str, ...], Lab
     kinds = {train.dtype.kind, test.dtype.kind}
     named = tuple(str(each) for each in found["classes"]) if "classes" in found else None
     if kinds == {"U"}:
-        names = named or tuple(sorted({*train.tolist(), *test.tolist()}))
-        position = {name: index for index, name in enumerate(names)}
-        stray = sorted({*train.tolist(), *test.tolist()} - position.keys())
-        if stray:
-            raise UserError(f"label {stray[0]!r} of {path} is not in its classes; add it there")
-        y_train, y_test = (np.array([position[y] for y in part.tolist()]) for part in (train, test))
-        return names, y_train, y_test
+        return number_names(train.tolist(), test.tolist(), named, path)
     if not kinds <= {"i", "u"}:
         raise UserError(
             f"labels of {path} must be integers or strings, got {train.dtype} in y_train and "
@@ -137,6 +135,18 @@ def as_labels(found: dict[str, Array], path: Path) -> tuple[tuple[str, ...], Lab
         )
     names = named or tuple(str(label) for label in used)
     return names, train.astype(np.int64), test.astype(np.int64)
+
+
+def number_names(
+    train: list[str], test: list[str], classes: tuple[str, ...] | None, path: Path
+) -> tuple[tuple[str, ...], Labels, Labels]:
+    names = classes or tuple(sorted({*train, *test}))
+    position = {name: index for index, name in enumerate(names)}
+    stray = sorted({*train, *test} - position.keys())
+    if stray:
+        raise UserError(f"label {stray[0]!r} of {path} is not in its classes; add it there")
+    y_train, y_test = (np.array([position[name] for name in part]) for part in (train, test))
+    return names, y_train, y_test
 
 
 def resized(dataset: Dataset, size: int) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import tarfile
@@ -81,7 +82,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
     """The files in a tar.gz, in one pass and without writing anything to disk."""
     files: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r|gz") as archive:
+        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 folder, _, name = member.name.rpartition("/")
                 if folder != FOLDER or name not in FILES or not member.isfile():
@@ -94,6 +95,8 @@ def read_archive(path: Path) -> dict[str, bytes]:
                 content = archive.extractfile(member)
                 assert content is not None
                 files[name] = content.read()
+            while stream.read(2**20):  # to the end, where gzip compares its checksum
+                pass
     except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
         raise UserError(f"can't read {path} ({problem}); download it again") from problem
     missing = [name for name in FILES if name not in files]

@@ -85,11 +85,11 @@ def complete(archive: Archive, part: Path, target: Path, progress: Progress) -> 
     with progress.task(f"downloading {target.name}", archive.num_bytes, "bytes") as task:
         task.skip(size_of(part))
         while (start := size_of(part)) < archive.num_bytes:
-            problem: Exception | str = "the connection was cut"
+            problem = "the connection was cut"
             try:
                 receive(archive, part, start, task)
             except (OSError, http.client.HTTPException) as cut:
-                problem = cut
+                problem = str(cut)
             if size_of(part) <= start:
                 raise UserError(
                     f"can't download {archive.url} ({problem}); run the command again to go on, "

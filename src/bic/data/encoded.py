@@ -133,8 +133,10 @@ def own_size(sizes: set[tuple[int, int]]) -> int | None:
 
 
 def decode_all(part: Part, indices: Indices, view: View, reading: Reading) -> ImageSet:
+    assert view.size is not None
     # Indexed like the files; memory is taken only for rows that are written.
-    pixels = torch.empty((len(part.files), view.channels, view.size, view.size), dtype=torch.uint8)
+    shape = (len(part.files), view.channels, view.size, view.size)
+    pixels = torch.empty(shape, dtype=torch.uint8)
     rows = pixels.numpy()
 
     def decode(index: int) -> None:

@@ -175,12 +175,12 @@ class ImageSet:
     def everything(self) -> Indices:
         return np.arange(len(self), dtype=np.int64)
 
-    def digest(self, digest: hashlib._Hash) -> None:
+    def digest(self, digest: hashlib.blake2b) -> None:
         """Add labels and content to a checksum."""
         digest.update(np.ascontiguousarray(self.labels).tobytes())
         if self.pixels is not None:
             digest.update(repr((self.pixels.dtype, tuple(self.pixels.shape))).encode())
-            digest.update(memoryview(self.pixels.contiguous().numpy()).cast("B"))
+            digest.update(self.pixels.contiguous().numpy().data.cast("B"))
         else:
             for index in range(len(self)):
                 digest.update(self.encoded(index))

@@ -152,8 +152,13 @@ def class_names(paths: Sequence[Path], label: str) -> tuple[str, ...] | None:
     for path in paths:
         with opened(path) as file:
             metadata = (file.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
-        features = json.loads(metadata).get("info", {}).get("features", {})
-        found[find_names(features.get(label))] = path
+        try:
+            feature = json.loads(metadata).get("info", {}).get("features", {}).get(label)
+        except (ValueError, AttributeError) as problem:
+            raise UserError(
+                f"can't read the metadata of {path} ({problem}); remove it"
+            ) from problem
+        found[find_names(feature)] = path
     if len(found) > 1:
         first, second, *_ = found.values()
         raise UserError(f"{first} and {second} name other classes in {label}; write both alike")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bic.network.backbones import build_backbone
@@ -35,6 +36,25 @@ class Normalise(nn.Module):
         return (values - self.mean.view(shape)) / self.deviation.view(shape)
 
 
+class Head(nn.Module):
+    """A linear layer that starts without rows and grows one for every class."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(0, num_features))
+        self.bias = nn.Parameter(torch.zeros(0))
+
+    def grow(self, num_new: int) -> None:
+        """Add rows, drawn as in torch's Linear; the old rows stay as they are."""
+        bound = self.weight.shape[1] ** -0.5
+        for name, old in (("weight", self.weight), ("bias", self.bias)):
+            rows = torch.empty(num_new, *old.shape[1:], device=old.device).uniform_(-bound, bound)
+            setattr(self, name, nn.Parameter(torch.cat([old.detach(), rows])))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)
+
+
 class Network(nn.Module):
     """Images, uint8 or float in pixel values, to raw scores of all classes seen."""
 
@@ -43,7 +63,7 @@ class Network(nn.Module):
         self.normalise = Normalise(channels)
         self.backbone = build_backbone(backbone, channels=channels, image_size=image_size)
         self.num_features = self._measure_features(channels, image_size)
-        self.head = nn.utils.skip_init(nn.Linear, self.num_features, 0)
+        self.head = Head(self.num_features)
         if image_size is not None:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -61,7 +81,7 @@ class Network(nn.Module):
 
     @property
     def num_classes(self) -> int:
-        return self.head.out_features
+        return len(self.head.bias)
 
     def prepare(self, images: Tensor) -> None:
         """Measure what is fixed from the first step's images: normalisation, and whitening."""
@@ -69,14 +89,6 @@ class Network(nn.Module):
         measure = getattr(self.backbone, "measure", None)
         if measure is not None:
             measure(self.normalise(images))
-
-    def grow(self, num_new: int) -> None:
-        """Add rows for new classes; the old rows stay as they are."""
-        old = self.head
-        self.head = nn.Linear(self.num_features, old.out_features + num_new)
-        with torch.no_grad():
-            self.head.weight[: old.out_features] = old.weight
-            self.head.bias[: old.out_features] = old.bias
 
     def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(self.normalise(images))

@@ -1,0 +1,3 @@
+from bic.cli import main
+
+main()

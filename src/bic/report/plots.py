@@ -1,0 +1,82 @@
+"""Pictures of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bic.report.tables import UPPER_BOUNDS, Result
+
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+COLOURS = {
+    "bic": "#D55E00",
+    "distill": "#0072B2",
+    "finetune": "#56B4E9",
+    "lwf": "#999999",
+    "icarl": "#009E73",
+    "eeil": "#CC79A7",
+    "fc-retrain": "#E69F00",
+    "joint": "#000000",
+}
+MARKERS = dict(zip(COLOURS, "osv^DPX*", strict=True))
+
+
+def picture(
+    results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path
+) -> None:
+    """Accuracy curves of all methods, and one run's confusions before and after correction."""
+    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(14, 4.6), layout="constrained", dpi=120)
+        curves, before, after = figure.subplots(1, 3, width_ratios=[1.35, 1, 1])
+        accuracy_curves(curves, results)
+        last = next(result for result in results if result["method"] == "bic")["steps"][-1]
+        num_old = last["seen"] - round(last["seen"] / last["step"])
+        for axes, title, column, top1 in (
+            (before, "before correction", "predicted_uncorrected", last["top1_uncorrected"]),
+            (after, "after correction", "predicted", last["top1"]),
+        ):
+            confusion(axes, predictions["true"], predictions[column], num_old)
+            axes.set_title(f"bic {title}: {top1:.1f} %")
+        figure.savefig(path)
+
+
+def accuracy_curves(axes: Axes, results: Sequence[Result]) -> None:
+    for result in results:
+        name = result["method"]
+        bound = name in UPPER_BOUNDS
+        axes.plot(
+            [step["seen"] for step in result["steps"]],
+            [step["top1"] for step in result["steps"]],
+            color=COLOURS.get(name),
+            marker=MARKERS.get(name, "o"),
+            linestyle="--" if bound else "-",
+            linewidth=2.5 if name == "bic" else 1.4,
+            zorder=3 if name == "bic" else 2,
+            label=f"{name} (sees old data)" if bound else name,
+        )
+    axes.set(xlabel="classes seen", ylabel="top-1 accuracy (%)", title="Accuracy after each step")
+    axes.set_xticks([step["seen"] for step in results[0]["steps"]])
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8.5, frameon=False, loc="lower left")
+
+
+def confusion(
+    axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], num_old: int
+) -> None:
+    """Rows are true classes, columns answers; the newest classes lie behind the line."""
+    size = int(true.max()) + 1
+    counts = np.zeros((size, size))
+    np.add.at(counts, (true, predicted), 1)
+    axes.imshow(counts / counts.sum(axis=1, keepdims=True), cmap="magma_r", vmin=0, vmax=1)
+    axes.axvline(num_old - 0.5, color="#0072B2", linewidth=1.2, linestyle="--")
+    axes.set(xlabel="answer (dashed: newest classes to the right)", ylabel="true class")
+    if size <= 12:
+        axes.set_xticks(range(size))
+        axes.set_yticks(range(size))
