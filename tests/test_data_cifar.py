@@ -86,9 +86,7 @@ def test_archive_is_read_without_unpacking(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_name_finds_it_in_the_data_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
-) -> None:
+def test_the_name_finds_it_in_the_data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     monkeypatch.setenv("BIC_DATA", str(tmp_path))
     with pytest.raises(UserError, match="run `bic data get cifar100` or pass --data PATH"):
         open_dataset("cifar100")
@@ -131,43 +129,31 @@ def test_a_malicious_pickle_is_not_run(tmp_path: Path, protocol: int) -> None:
     attack = pickle.dumps(part(4) | {"data": Attack(f"touch {victim}")}, protocol)
     folder = write(tmp_path, test=attack)
     for path in (folder, pack(folder)):
-        with pytest.raises(UserError, match=r"refused to read .*test \(it holds posix.system"):
+        with pytest.raises(UserError, match=r"can't read .*: it holds posix.system"):
             open_dataset(str(path))
     assert not victim.exists()
     pickle.loads(attack)
     assert victim.exists(), "the attack itself does not work, so the test shows nothing"
 
 
-@pytest.mark.parametrize(
-    "value", [np.random.default_rng(0), Path("x"), np.zeros, getattr, {1, 2}.__class__, object()]
-)
+@pytest.mark.parametrize("value", [np.random.default_rng(0), Path("x"), np.zeros, getattr, {1, 2}.__class__, object()])
 def test_nothing_but_arrays_and_plain_values(tmp_path: Path, value: Any) -> None:
     folder = write(tmp_path, meta=pickle.dumps(META | {"more": value}))
-    with pytest.raises(UserError, match=r"refused to read .*meta \(it holds .*which CIFAR-100"):
+    with pytest.raises(UserError, match=r"can't read .*: it holds .*which CIFAR-100"):
         open_dataset(str(folder))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": b"\x80\x02}q"}, "refused to read .*train"),
-        ({"train": b""}, "refused to read .*train"),
-        ({"train": as_published([1])}, "train must hold a dict, got list"),
-        ({"meta": as_published({})}, "has no list fine_label_names"),
-        ({"meta": as_published({"fine_label_names": [1]})}, "has no list fine_label_names"),
-        ({"train": as_published({})}, r"data of .*train must be uint8 \[n, 3072\]"),
-        (
-            {"train": as_published(part(4) | {"data": np.zeros((4, 3072))})},
-            r"data of .*train must be uint8 \[n, 3072\]",
-        ),
-        (
-            {"train": as_published(part(4) | {"fine_labels": [0]})},
-            "train must have 4 integer fine_labels",
-        ),
-        (
-            {"train": as_published(part(4) | {"fine_labels": ["a", "b", "c", "d"]})},
-            "train must have 4 integer fine_labels",
-        ),
+        ({"train": b"\x80\x02}q"}, "can't read .*cifar-100-python "),
+        ({"train": b""}, "can't read .*cifar-100-python "),
+        ({"train": as_published([1])}, "can't read .*TypeError"),
+        ({"meta": as_published({})}, "KeyError: 'fine_label_names'"),
+        ({"train": as_published({})}, "KeyError: 'data'"),
+        ({"train": as_published(part(4) | {"data": np.zeros((4, 3072))})}, r"float64 \[4, 3072\] with int64 labels"),
+        ({"train": as_published(part(4) | {"fine_labels": [0]})}, r"with int64 labels \[1\]"),
+        ({"train": as_published(part(4) | {"fine_labels": ["a", "b", "c", "d"]})}, r"with <U1 labels \[4\]"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, changes: dict[str, bytes], message: str) -> None:
@@ -188,10 +174,10 @@ def test_bad_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match=r"can't read .*tar.gz .*download it again"):
         open_dataset(str(archive))
     (folder / "meta").unlink()
-    with pytest.raises(UserError, match="has no cifar-100-python/meta"):
+    with pytest.raises(UserError, match="KeyError: 'meta'"):
         open_dataset(str(pack(folder)))
     monkeypatch.setattr(cifar, "MAX_BYTES", 1000)
-    with pytest.raises(UserError, match=r"bytes, more than CIFAR-100's files \(1,000 at most\)"):
+    with pytest.raises(UserError, match="bytes, more than 1,000"):
         open_dataset(str(archive))
 
 

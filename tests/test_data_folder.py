@@ -60,9 +60,7 @@ def test_classes_are_sorted_and_images_are_in_order_of_name(pets: Path) -> None:
 def test_the_original_files_are_kept(pets: Path) -> None:
     data = open_dataset(str(pets))
     assert [data.train.encoded(i) for i in range(3)] == [png(10), png(20), png(30)]
-    assert data.train.files is not None
-    assert list(data.train.files[1:]) == [png(20), png(30)]
-    assert data.train.files[-1] == png(30)
+    assert data.train.select(np.array([2, 0])).encoded(1) == png(10)
 
 
 def test_all_suffixes_in_any_case_and_nothing_else(pets: Path) -> None:
@@ -94,8 +92,6 @@ def test_size_and_resize(pets: Path) -> None:
     Image.fromarray(stripes).save(pets / "train/cat/1.png")
     data = open_dataset(str(pets), image_size=4, resize=8)
     assert data.train.take(np.array([0])).tolist() == [[[[90] * 4] * 4]]
-    with pytest.raises(UserError, match=r"--resize must be at least --image-size \(64\), got 8"):
-        open_dataset(str(pets), resize=8)
 
 
 def test_kept_files_are_decoded_when_taken(pets: Path) -> None:
@@ -104,9 +100,7 @@ def test_kept_files_are_decoded_when_taken(pets: Path) -> None:
     assert values(data.train) == [10, 20, 30]
 
 
-def test_pixels_stay_encoded_if_they_take_too_much_memory(
-    pets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pixels_stay_encoded_if_they_take_too_much_memory(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_module, "PIXELS_IN_MEMORY", 5 * 64 * 64)
     assert open_dataset(str(pets)).train.pixels is not None
     monkeypatch.setattr(encoded_module, "PIXELS_IN_MEMORY", 5 * 64 * 64 - 1)
@@ -118,8 +112,7 @@ def bomb() -> bytes:
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in chunks
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
     )
 
 
@@ -153,9 +146,7 @@ def test_headers_are_checked_even_if_pixels_stay_encoded(pets: Path, kind: str) 
     assert (data.num_skipped, values(data.test)) == (1, [40, 50])
 
 
-def test_more_images_than_a_chunk_keep_their_order(
-    pets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_images_than_a_chunk_keep_their_order(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_module, "CHUNK", 3)
     for number in range(20):
         (pets / f"train/cat/3{number:02}.png").write_bytes(png(100 + number))
@@ -166,7 +157,7 @@ def test_more_images_than_a_chunk_keep_their_order(
 
 def test_layouts_that_can_not_be_used(pets: Path) -> None:
     (pets / "test/bird").mkdir()
-    with pytest.raises(UserError, match=r"class 'bird' is in .*test but not in .*train"):
+    with pytest.raises(UserError, match="class 'bird' has no train images"):
         open_dataset(str(pets))
     (pets / "test/bird").rename(pets / "train/bird")
     with pytest.raises(UserError, match=r"class 'bird' has no train images; put .png.*train/bird"):
@@ -175,12 +166,12 @@ def test_layouts_that_can_not_be_used(pets: Path) -> None:
     with pytest.raises(UserError, match="class 'bird' has no test images"):
         open_dataset(str(pets))
     (pets / "test").rename(pets / "testing")
-    with pytest.raises(UserError, match="pets has no test images; put some in"):
+    with pytest.raises(UserError, match=r"class 'bird' has no test images; put .*pets/test/bird"):
         open_dataset(str(pets))
 
 
 def test_a_train_folder_without_classes(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "test").mkdir()
-    with pytest.raises(UserError, match=r"train has no classes; put images in .*train/CLASS/"):
+    with pytest.raises(UserError, match=r"has no images; put some in .*train/CLASS/"):
         open_dataset(str(tmp_path))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bic.data import Dataset, View, array_set, encode, join
-from bic.data.images import open_image
+from bic.data import Dataset, View, join
+from bic.data.images import array_set, encode, open_image
 from bic.errors import UserError
 
 

@@ -15,27 +15,6 @@ from bic.run_folder import load_model
 from bic.steps import class_order
 from bic.version import __version__
 
-__all__ = [
-    "METHODS",
-    "RECIPES",
-    "Correction",
-    "Dataset",
-    "HeldOutWarning",
-    "ImageSet",
-    "Learner",
-    "Memory",
-    "MemoryBudget",
-    "Method",
-    "Model",
-    "Plan",
-    "Progress",
-    "Recipe",
-    "RunConfig",
-    "UserError",
-    "__version__",
-    "class_order",
-    "fit_correction",
-    "load_model",
-    "open_dataset",
-    "run",
-]
+__all__ = ["METHODS", "RECIPES", "Correction", "Dataset", "HeldOutWarning", "ImageSet", "Learner", "Memory"]
+__all__ += ["MemoryBudget", "Method", "Model", "Plan", "Progress", "Recipe", "RunConfig", "UserError"]
+__all__ += ["__version__", "class_order", "fit_correction", "load_model", "open_dataset", "run"]

@@ -1,21 +1,18 @@
 """The command line: parse, call, print."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, TypeAlias
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from bic.config import load_settings
+from bic.config import RunConfig, load_settings
 from bic.errors import UserError
 from bic.progress import Progress
 from bic.report import tables
-from bic.report.tables import Result
 from bic.version import __version__
 
 app = App(
@@ -28,12 +25,23 @@ app = App(
 data_app = App(name="data", help="Fetch data sets.")
 app.command(data_app)
 
-Quiet = Annotated[bool, Parameter(negative="", help="Print results only, no progress.")]
-Out = Annotated[Path, Parameter(help="Folder for everything it writes.")]
+
+def flag(text: str, name: str | None = None) -> Parameter:
+    return Parameter(name, help=text, negative="", show_default=False)
+
+
+Quiet = Annotated[bool, flag("Print results only, no progress.")]
+Text: TypeAlias = str | None
+Number: TypeAlias = int | None
 
 
 @app.command
-def demo(out: Out = Path("runs/demo"), *, seed: int = 0, quiet: Quiet = False) -> None:
+def demo(
+    out: Annotated[Path, Parameter(help="Folder for all it writes.")] = Path("runs/demo"),
+    *,
+    seed: int = 0,
+    quiet: Quiet = False,
+) -> None:
     """Show the paper's story on handwritten digits: forgetting, bias, correction, upper bounds.
 
     Ten classes in five steps by every method, about a minute on two cores.
@@ -52,27 +60,27 @@ def demo(out: Out = Path("runs/demo"), *, seed: int = 0, quiet: Quiet = False) -
 
 @app.command
 def run(
-    dataset: str,
+    dataset: Annotated[str, Parameter(help="digits, cifar100, or a path: .npz, Parquet, or image folders.")],
     *,
-    data: Path | None = None,
-    steps: int | None = None,
-    step_sizes: str | None = None,
-    method: str | None = None,
-    recipe: str | None = None,
-    memory: str | None = None,
-    exemplars: Literal["herding", "random"] | None = None,
-    held_out: float | None = None,
-    order_seed: int | None = None,
-    seed: int | None = None,
-    epochs: int | None = None,
-    backbone: str | None = None,
-    label: str | None = None,
-    skip_bad: Annotated[bool | None, Parameter(negative="")] = None,
-    out: Path | None = None,
-    config: Path | None = None,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
-    threads: int | None = None,
-    device: str | None = None,
+    data: Annotated[Path | None, flag("Where the named data set lies; its format is recognised.")] = None,
+    steps: Annotated[Number, flag("Number of equal steps.")] = None,
+    step_sizes: Annotated[Text, flag("Classes per step instead, such as 50,10,10.")] = None,
+    method: Annotated[Text, flag("bic, distill, finetune, lwf, icarl, eeil, fc-retrain or joint.")] = None,
+    recipe: Annotated[Text, flag("fast, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
+    memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
+    exemplars: Annotated[Literal["herding", "random"] | None, flag("How old images are chosen.")] = None,
+    held_out: Annotated[float | None, flag("Share of the exemplars held out for the correction.")] = None,
+    order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
+    seed: Annotated[Number, flag("Seed of everything else.")] = None,
+    epochs: Annotated[Number, flag("Epochs per step; the schedule is scaled with them.")] = None,
+    backbone: Annotated[Text, flag("resnet32, resnet18, fast, small, mlp or module:function.")] = None,
+    label: Annotated[Text, flag("Label column of Parquet files.")] = None,
+    skip_bad: Annotated[bool | None, flag("Leave out broken images instead of stopping.")] = None,
+    out: Annotated[Path | None, flag("The run folder; by default runs/ and the main settings.")] = None,
+    config: Annotated[Path | None, flag("A TOML file of settings.")] = None,
+    set_: Annotated[tuple[str, ...], flag("A setting, as recipe.learning_rate=0.05; repeatable.", "--set")] = (),
+    threads: Annotated[Number, flag("Processor threads to use.")] = None,
+    device: Annotated[Text, flag("cpu or cuda; by default cuda if there is one.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run one protocol with one method and leave a run folder.
@@ -86,74 +94,12 @@ def run(
     - `bic run cifar100 --data PATH --steps 5 --recipe fast`
     - `bic run photos/ --step-sizes 50,10,10 --memory 64MB --epochs 30`
     - `bic run cifar100 --config mine.toml --set recipe.learning_rate=0.05`
-
-    Parameters
-    ----------
-    dataset
-        A name (digits, cifar100) or a path: an .npz file, a folder of Parquet files, or a folder
-        with train/CLASS/ and test/CLASS/ of images.
-    data
-        Where the named data set lies; its format is recognised by looking.
-    steps
-        Number of equal steps.
-    step_sizes
-        Classes per step instead, such as 50,10,10,10,10,10.
-    method
-        bic (default), distill, finetune, lwf, icarl, eeil, or an upper bound: fc-retrain, joint.
-    recipe
-        Network and schedule: demo, fast, vectors, paper-cifar100, paper-imagenet.
-    memory
-        Budget for old images over all classes: 2000 (images) or 64MB (bytes).
-    exemplars
-        How they are chosen.
-    held_out
-        Share of the exemplars held out for the correction.
-    order_seed
-        Seed of the class order; 1993 is the paper's.
-    seed
-        Seed of everything else.
-    epochs
-        Epochs per step; the schedule is scaled with them.
-    backbone
-        Another network: resnet32, resnet18, fast, small, mlp, or module:function.
-    label
-        Label column of Parquet files.
-    skip_bad
-        Leave out broken images instead of stopping.
-    out
-        The run folder; by default runs/ and a name made of the main settings.
-    config
-        A TOML file of settings.
-    set_
-        One setting, such as recipe.learning_rate=0.05; may be repeated.
-    threads
-        Processor threads to use.
-    device
-        cpu or cuda; by default cuda if there is one.
     """
+    flags = {name: value for name, value in locals().items() if name in RunConfig.model_fields}
+    settings = load_settings(config, set_, flags)
     from bic.run import run as run_protocol
 
-    flags: dict[str, Any] = {
-        "dataset": dataset,
-        "steps": steps,
-        "step_sizes": None if step_sizes is None else step_sizes.split(","),
-        "method": method,
-        "recipe.name": recipe,
-        "memory": memory,
-        "exemplars": exemplars,
-        "held_out": held_out,
-        "order_seed": order_seed,
-        "seed": seed,
-        "epochs": epochs,
-        "backbone": backbone,
-        "label": label,
-        "skip_bad": skip_bad,
-    }
-    settings = load_settings(config, set_, flags)
-    result = run_protocol(
-        settings, out, data=data, progress=_progress(quiet), threads=threads, device=device
-    )
-    _print_run(result)
+    _print_run(run_protocol(settings, out, data=data, progress=_progress(quiet), threads=threads, device=device))
 
 
 @app.command
@@ -184,16 +130,11 @@ def _progress(quiet: bool) -> Progress:
     return Progress("quiet" if quiet else "auto")
 
 
-def _print_run(result: Result) -> None:
+def _print_run(result: tables.Result) -> None:
     console = Console()
     console.print(tables.steps(result))
     if any(step["alpha"] is not None for step in result["steps"]):
         console.print(tables.bias(result))
-    if result["complete"]:
-        console.print(
-            f"final {result['final_top1']:.2f} %, average over all steps "
-            f"{result['average_top1']:.2f} %"
-        )
 
 
 def main() -> None:
@@ -204,12 +145,9 @@ def main() -> None:
         errors.print(f"bic: {message}", markup=False)
         sys.exit(code)
 
-    def warn(message: Warning | str, *_: object) -> None:
-        errors.print(f"warning: {message}", markup=False)
-
-    warnings.showwarning = warn
+    warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
     try:
-        app(exit_on_error=False, print_error=False)
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
     except (UserError, CycloptsError) as error:
         stop(" ".join(str(error).split()), 2)
     except KeyboardInterrupt:

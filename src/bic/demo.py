@@ -1,7 +1,5 @@
 """The paper's story on handwritten digits, by every method, in a minute or so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

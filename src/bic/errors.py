@@ -1,7 +1,5 @@
 """What a user can get wrong, said in one sentence with the next thing to do."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,8 +1,7 @@
 """The formulas of stage 1, as pure functions. All are means over the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +31,21 @@ def distillation(student: Tensor, teacher: Tensor, *, temperature: float = TEMPE
 
     Both [batch, old classes]; the softmax runs over classes.
     """
-    targets = F.softmax(teacher / temperature, dim=1)
-    return F.cross_entropy(student / temperature, targets)
+    return F.cross_entropy(student / temperature, F.softmax(teacher / temperature, dim=1))
+
+
+def distillation_per_head(student: Tensor, teacher: Tensor, heads: Sequence[int]) -> Tensor:
+    """EEIL's distilling loss: one `distillation` for each head the teacher knows, summed.
+
+    `heads` are the numbers of classes learned in each step.
+    """
+    ends = [end for end in accumulate(heads) if end <= teacher.shape[1]]
+    return torch.stack(
+        [
+            distillation(student[:, end - size : end], teacher[:, end - size : end])
+            for end, size in zip(ends, heads, strict=False)
+        ]
+    ).sum()
 
 
 def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
@@ -46,19 +58,3 @@ def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None)
     if teacher is not None:
         targets = torch.cat([torch.sigmoid(teacher), targets[:, teacher.shape[1] :]], dim=1)
     return F.binary_cross_entropy_with_logits(scores, targets)
-
-
-def distillation_per_head(student: Tensor, teacher: Tensor, heads: Sequence[int]) -> Tensor:
-    """EEIL's distilling loss: one `distillation` per head, summed.
-
-    `heads` are the numbers of classes learned in each step; those the teacher knows take part.
-    """
-    total = student.new_zeros(())
-    start = 0
-    for size in heads:
-        stop = start + size
-        if stop > teacher.shape[1]:
-            break
-        total = total + distillation(student[:, start:stop], teacher[:, start:stop])
-        start = stop
-    return total

@@ -1,10 +1,8 @@
 """Model: what predicts. A network, its class names, and what turns its scores into answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -34,25 +32,22 @@ class Model:
     class_means: Tensor | None = None
     own_head: tuple[Tensor, Tensor] | None = None
 
-    @staticmethod
-    def fresh(backbone: str, view: View) -> Model:
+    @classmethod
+    def fresh(cls, backbone: str, view: View) -> Self:
         """An untrained model that knows no class."""
-        network = Network(backbone, channels=view.channels, image_size=view.size)
-        return Model(network, backbone, view)
+        return cls(Network(backbone, channels=view.channels, image_size=view.size), backbone, view)
 
     @torch.no_grad()
     def scores(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Raw and final scores [batch, classes] of pixels [batch, channels, size, size]."""
         self.network.eval()
-        features = self.network.features(images.to(next(self.network.parameters()).device))
+        features = self.network.features(images.to(self.network.head.weight.device))
         raw: Tensor = self.network.head(features)
         if self.correction is not None:
             return raw, self.correction.apply(raw)
         if self.class_means is not None:
             return raw, -torch.cdist(F.normalize(features, dim=1), self.class_means).square()
-        if self.own_head is not None:
-            return raw, F.linear(features, *self.own_head)
-        return raw, raw
+        return raw, raw if self.own_head is None else F.linear(features, *self.own_head)
 
     def tensors(self) -> Tensors:
         """Everything numeric, for saving."""
@@ -65,31 +60,25 @@ class Model:
 
     def description(self) -> dict[str, Any]:
         """Everything else, for saving."""
-        pair = self.correction
         return {
             "classes": list(self.classes),
             "classes_per_step": list(self.heads),
-            "correction": pair
-            and {"alpha": pair.alpha, "beta": pair.beta, "num_old": pair.num_old},
+            "correction": None if self.correction is None else asdict(self.correction),
             "backbone": self.backbone,
-            "preprocessing": {
-                "channels": self.view.channels,
-                "size": self.view.size,
-                "resize": self.view.resize,
-            },
+            "preprocessing": asdict(self.view),
         }
 
-    @staticmethod
-    def load(description: dict[str, Any], tensors: Tensors) -> Model:
-        """The model that `description` and `tensors` were taken from."""
-        model = Model.fresh(description["backbone"], View(**description["preprocessing"]))
+    @classmethod
+    def load(cls, description: dict[str, Any], tensors: Tensors) -> Self:
+        """The model that `description()` and `tensors()` were taken from."""
+        model = cls.fresh(description["backbone"], View(**description["preprocessing"]))
         model.classes = tuple(description["classes"])
         model.heads = tuple(description["classes_per_step"])
         model.network.head.grow(len(model.classes))
         model.network.load_state_dict(unprefixed(tensors, "network."))
         if description["correction"] is not None:
             model.correction = Correction(**description["correction"])
-        # Copied, because a tensor inside a file's buffer need not be aligned.
+        # Cloned, because a tensor inside a file's buffer need not be aligned.
         if "class_means" in tensors:
             model.class_means = tensors["class_means"].clone()
         if "own_head.weight" in tensors:
@@ -97,6 +86,7 @@ class Model:
         return model
 
 
+@torch.no_grad()
 def extract(
     network: Network,
     images: ImageSet,
@@ -106,13 +96,9 @@ def extract(
 ) -> Tensor:
     """Features [n, dim] of all images in evaluation mode, or what `then` makes of them."""
     network.eval()
-    device = next(network.parameters()).device
-    parts = []
-    with torch.no_grad():
-        for pixels, _ in plain_batches(images):
-            pixels = pixels.flip(3) if mirrored else pixels
-            parts.append(then(network.features(pixels.to(device))).cpu())
-    return torch.cat(parts)
+    device = network.head.weight.device
+    batches = (pixels.flip(3) if mirrored else pixels for pixels, _ in plain_batches(images))
+    return torch.cat([then(network.features(pixels.to(device))).cpu() for pixels in batches])
 
 
 def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Tensor:
@@ -123,6 +109,5 @@ def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Ten
     labels = torch.from_numpy(exemplars.labels)
     means = torch.zeros(int(labels.max()) + 1, network.num_features, dtype=torch.float64)
     for flip in (False, True) if mirrored else (False,):
-        features = F.normalize(extract(network, exemplars, mirrored=flip).double(), dim=1)
-        means.index_add_(0, labels, features)
-    return F.normalize(means, dim=1).float().to(next(network.parameters()).device)
+        means.index_add_(0, labels, F.normalize(extract(network, exemplars, mirrored=flip).double(), dim=1))
+    return F.normalize(means, dim=1).float().to(network.head.weight.device)

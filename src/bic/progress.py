@@ -1,17 +1,13 @@
 """Saying how far a long task is: bars on a terminal, plain lines elsewhere, or nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-
-Mode = Literal["auto", "bars", "lines", "quiet"]
 
 QUIET_SECONDS = 2.0  # a shorter task needs no line of its own
 LINE_SECONDS = 10.0  # between two lines about the same task
@@ -20,64 +16,52 @@ LINE_SECONDS = 10.0  # between two lines about the same task
 class Task:
     """One long piece of work. `advance` counts what is done; notes are shown beside it."""
 
-    def __init__(self, owner: Progress, name: str, total: int, unit: str) -> None:
-        self.name, self.total, self.unit = name, total, unit
-        self.done = 0
-        self.notes = ""
+    def __init__(self, owner: "Progress", name: str, total: int, unit: str) -> None:
+        self.name, self.total, self.unit, self.notes = name, total, unit, ""
+        self.done = self.skipped = 0
         self._owner = owner
         self._started = self._last_line = time.monotonic()
-        self._start_done = 0
-        self._bar: TaskID | None = None
-        if owner.bars is not None:
-            self._bar = owner.bars.add_task(name, total=total, rate="", notes="")
+        self._bar = None if owner.bars is None else owner.bars.add_task(name, total=total, about="")
 
     def skip(self, count: int) -> None:
         """Count work that an earlier process did, leaving it out of the rate."""
         self.done += count
-        self._start_done += count
+        self.skipped += count
 
     def advance(self, count: int, **notes: float) -> None:
         self.done += count
         if notes:
-            self.notes = "  ".join(f"{name} {value:.3f}" for name, value in notes.items())
+            self.notes = "".join(f"  {name} {value:.3f}" for name, value in notes.items())
         now = time.monotonic()
-        if self._bar is not None and self._owner.bars is not None:
-            self._owner.bars.update(
-                self._bar,
-                completed=self.done,
-                description=self.name,
-                rate=f"{self.rate(now):,.0f} {self.unit}/s",
-                notes=self.notes,
-            )
+        if self._owner.bars is not None and self._bar is not None:
+            about = f"{self._rate(now):,.0f} {self.unit}/s{self.notes}"
+            self._owner.bars.update(self._bar, completed=self.done, description=self.name, about=about)
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            left = (self.total - self.done) / max(self.rate(now), 1e-9)
-            share = 100 * self.done / max(self.total, 1)
-            self._owner.say(f"{self._summary(now)}, {share:.0f} %, {clock(left)} left")
-
-    def rate(self, now: float) -> float:
-        return (self.done - self._start_done) / max(now - self._started, 1e-9)
+            left = clock((self.total - self.done) / max(self._rate(now), 1e-9))
+            self._say(now, f"{100 * self.done / max(self.total, 1):.0f} %, {left} left")
 
     def finish(self) -> None:
         now = time.monotonic()
-        if self._bar is not None and self._owner.bars is not None:
+        if self._owner.bars is not None and self._bar is not None:
             self._owner.bars.remove_task(self._bar)
         if now - self._started >= QUIET_SECONDS:
-            self._owner.say(f"{self._summary(now)}, done in {clock(now - self._started)}")
+            self._say(now, f"done in {clock(now - self._started)}")
 
-    def _summary(self, now: float) -> str:
-        notes = f"  {self.notes}" if self.notes else ""
-        return f"{self.name}: {self.rate(now):,.0f} {self.unit}/s{notes}"
+    def _rate(self, now: float) -> float:
+        return (self.done - self.skipped) / max(now - self._started, 1e-9)
+
+    def _say(self, now: float, position: str) -> None:
+        self._owner.say(f"{self.name}: {position}, {self._rate(now):,.0f} {self.unit}/s{self.notes}")
 
 
 class Progress:
-    """Where a run's progress goes.
+    """Where progress goes: `bars` on a terminal, `lines` for a log, `quiet`, or `auto`.
 
-    `mode` is `bars` (a terminal), `lines` (a log), `quiet`, or `auto`: bars if there is a
-    terminal, else lines. Everything goes to standard error; results go to standard output.
+    Everything goes to standard error; results go to standard output.
     """
 
-    def __init__(self, mode: Mode = "auto") -> None:
+    def __init__(self, mode: Literal["auto", "bars", "lines", "quiet"] = "auto") -> None:
         self.console = Console(stderr=True, quiet=mode == "quiet", highlight=False)
         self.bars: RichProgress | None = None
         self._show_bars = mode == "bars" or (mode == "auto" and self.console.is_terminal)
@@ -87,26 +71,22 @@ class Progress:
 
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images") -> Iterator[Task]:
-        """Announce a piece of work of `total` units; nested tasks share one display."""
-        outermost = self._show_bars and self.bars is None
-        if outermost:
-            self.bars = RichProgress(
+        """Announce a piece of work of `total` units."""
+        if self._show_bars:
+            columns = (
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                TextColumn("[dim]{task.fields[notes]}"),
-                console=self.console,
-                transient=True,
             )
+            about = TextColumn("[dim]{task.fields[about]}")
+            self.bars = RichProgress(*columns, TimeRemainingColumn(), about, console=self.console, transient=True)
             self.bars.start()
         task = Task(self, name, total, unit)
         try:
             yield task
             task.finish()
         finally:
-            if outermost and self.bars is not None:
+            if self.bars is not None:
                 self.bars.stop()
                 self.bars = None
 
@@ -117,9 +97,7 @@ def clock(seconds: float) -> str:
     >>> clock(4.2), clock(75), clock(7322)
     ('4.2 s', '1 min 15 s', '2 h 02 min')
     """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s"

@@ -1,10 +1,8 @@
 """A protocol from its first step to its last, in a folder from which it can go on."""
 
-from __future__ import annotations
-
+import io
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
 from bic.model import Model
 from bic.progress import Progress
-from bic.recipes import find_method, find_recipe, make_plan
-from bic.record import arrays_to_bytes, locked, write_file
-from bic.run_folder import RunFolder
+from bic.recipes import find_recipe, make_plan
+from bic.record import locked, write_file
+from bic.run_folder import RunFolder, read_result
 from bic.steps import class_order, plan_steps
 
 
@@ -43,44 +41,34 @@ def run(
         torch.set_num_threads(threads)
     dataset = data if isinstance(data, Dataset) else _open(config, data, progress)
     plan = make_plan(config, dataset)
-    path = Path("runs") / default_name(plan) if out is None else Path(out)
+    name = f"{plan.dataset}-{len(plan.step_sizes)}steps-{plan.method}-{plan.recipe.name}-seed{plan.seed}"
+    path = Path("runs") / name if out is None else Path(out)
     with locked(path):
         folder = RunFolder(path)
         plan = folder.agree(config, plan)
-        result = folder.read_result()
-        if result["complete"]:
+        result = read_result(path) if (path / "result.json").exists() else {}
+        if result.get("complete"):
             progress.say(f"{path} is complete; nothing to do")
             return result
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         learner = Learner(plan, dataset.train.view, progress=progress, device=device)
-        return _learn_all(learner, folder, dataset, result["steps"], progress)
+        return _learn_all(learner, folder, dataset, result.get("steps", []))
 
 
-def _learn_all(
-    learner: Learner,
-    folder: RunFolder,
-    dataset: Dataset,
-    recorded: list[dict[str, Any]],
-    progress: Progress,
-) -> dict[str, Any]:
+def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Go through the steps that are not done yet."""
     plan = learner.plan
-    order = plan.class_order or class_order(len(dataset.classes), plan.order_seed or 0)
+    order = plan.class_order or class_order(len(dataset.classes), plan.order_seed)
     done = folder.load_step(learner)
-    steps = recorded[:done]
-    for step in plan_steps(
-        dataset,
-        order,
-        plan.step_sizes,
-        start=done + 1,
-        with_old_data=learner.method.sees_old_data != "never",
-    ):
+    del steps[done:]  # tested, but its state was not saved any more
+    upper_bound = learner.method.sees_old_data != "never"
+    for step in plan_steps(dataset, order, plan.step_sizes, start=done + 1, with_old_data=upper_bound):
         resume = folder.load_checkpoint(step.number)
         learned = learner.learn(step, resume=resume, save=folder.save_checkpoint)
-        steps.append(_test(learner.model, learned, folder, dataset, order, steps, progress))
+        steps.append(_test(learner, learned, folder.path, dataset, order, steps))
         folder.write_result(summary(plan, learner.model, steps, complete=False))
         folder.save_step(learner, step.number)
-        progress.say(_sentence(steps[-1], len(plan.step_sizes)))
+        learner.progress.say(_sentence(steps[-1], len(plan.step_sizes)))
     folder.finish(len(steps))
     result = summary(plan, learner.model, steps, complete=True)
     folder.write_result(result)
@@ -88,31 +76,29 @@ def _learn_all(
 
 
 def _test(
-    model: Model,
+    learner: Learner,
     learned: Learned,
-    folder: RunFolder,
+    folder: Path,
     dataset: Dataset,
     order: Sequence[int],
     past: Sequence[dict[str, Any]],
-    progress: Progress,
 ) -> dict[str, Any]:
     """Test on all classes seen: predictions go to the folder, the step's record comes back."""
     started = time.perf_counter()
+    model, pair = learner.model, learner.model.correction
     seen = order[: len(model.classes)]
     index = np.flatnonzero(np.isin(dataset.test.labels, seen))
-    predictions, metrics = evaluate(model, dataset.test.of_classes(seen), index, progress)
-    write_file(
-        folder.path / f"predictions-{len(model.heads)}.npz", arrays_to_bytes(asdict(predictions))
-    )
-    pair = model.correction
-    groups = [step["top1_per_group"] for step in past] + [metrics["top1_per_group"]]
+    predictions, metrics = evaluate(model, dataset.test.of_classes(seen), index, learner.progress)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **vars(predictions))
+    write_file(folder / f"predictions-{len(model.heads)}.npz", packed.getvalue())
     return {
         "step": len(model.heads),
         "seen": len(model.classes),
         **metrics,
-        "alpha": pair and pair.alpha,
-        "beta": pair and pair.beta,
-        "forgetting": forgetting(groups),
+        "alpha": None if pair is None else pair.alpha,
+        "beta": None if pair is None else pair.beta,
+        "forgetting": forgetting([step["top1_per_group"] for step in (*past, metrics)]),
         "num_train": learned.num_train,
         "num_held_out": learned.num_held_out,
         "num_exemplars": learned.num_exemplars,
@@ -120,12 +106,9 @@ def _test(
     }
 
 
-def summary(
-    plan: Plan, model: Model, steps: Sequence[dict[str, Any]], *, complete: bool
-) -> dict[str, Any]:
+def summary(plan: Plan, model: Model, steps: Sequence[dict[str, Any]], *, complete: bool) -> dict[str, Any]:
     """The content of `result.json`."""
     top1 = [step["top1"] for step in steps]
-    later = top1[1:]
     return {
         "method": plan.method,
         "dataset": plan.dataset,
@@ -134,21 +117,15 @@ def summary(
         "complete": complete,
         "final_top1": top1[-1],
         "average_top1": sum(top1) / len(top1),
-        "average_incremental_top1": sum(later) / len(later) if later else None,
+        "average_incremental_top1": sum(top1[1:]) / len(top1[1:]) if len(top1) > 1 else None,
         "classes": list(model.classes),
         "steps": list(steps),
     }
 
 
-def default_name(plan: Plan) -> str:
-    """A folder name that keeps apart the runs people want side by side."""
-    steps = len(plan.step_sizes)
-    return f"{plan.dataset}-{steps}steps-{plan.method}-{plan.recipe.name}-seed{plan.seed}"
-
-
 def _open(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
-    recipe = find_recipe(config, find_method(config.method))
-    return open_dataset(
+    recipe = find_recipe(config)
+    dataset = open_dataset(
         config.dataset,
         None if data is None else Path(data),
         image_size=recipe.image_size,
@@ -158,17 +135,15 @@ def _open(config: RunConfig, data: Path | str | None, progress: Progress) -> Dat
         skip_bad=config.skip_bad,
         progress=progress,
     )
+    if dataset.num_skipped:
+        progress.say(f"left out {dataset.num_skipped} broken images")
+    return dataset
 
 
 def _sentence(step: dict[str, Any], num_steps: int) -> str:
     """One step's outcome as a log line."""
-    corrected = ""
-    if step["alpha"] is not None:
-        corrected = (
-            f" (uncorrected {step['top1_uncorrected']:.2f} %, "
-            f"α {step['alpha']:.3f}, β {step['beta']:.3f})"
-        )
-    return (
-        f"step {step['step']}/{num_steps}: {step['seen']} classes, "
-        f"top-1 {step['top1']:.2f} %{corrected}"
-    )
+    start = f"step {step['step']}/{num_steps}: {step['seen']} classes, top-1 {step['top1']:.2f} %"
+    if step["alpha"] is None:
+        return start
+    pair = f"α {step['alpha']:.3f}, β {step['beta']:.3f}"
+    return f"{start} (uncorrected {step['top1_uncorrected']:.2f} %, {pair})"

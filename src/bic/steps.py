@@ -1,7 +1,5 @@
 """Which classes arrive when: class order, step sizes, and what each step brings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +8,9 @@ import numpy as np
 from bic.data.images import Dataset, ImageSet
 from bic.errors import UserError
 
-PAPER_ORDER_SEED = 1993  # iCaRL's, which the paper takes over
 
-
-def class_order(num_classes: int, seed: int = PAPER_ORDER_SEED) -> list[int]:
-    """numpy's legacy shuffle of the class indices, as iCaRL did.
+def class_order(num_classes: int, seed: int = 1993) -> list[int]:
+    """numpy's legacy shuffle of the class indices, with the seed that iCaRL and the paper use.
 
     >>> class_order(100)[:10]
     [68, 56, 78, 8, 23, 84, 90, 65, 74, 76]
@@ -24,36 +20,31 @@ def class_order(num_classes: int, seed: int = PAPER_ORDER_SEED) -> list[int]:
     return [int(index) for index in order]
 
 
-def check_order(order: Sequence[int], num_classes: int) -> list[int]:
+def step_sizes(num_classes: int, *, steps: int) -> tuple[int, ...]:
+    """Equal steps; refuses a number of steps that does not divide the classes."""
+    size, rest = divmod(num_classes, steps)
+    if rest:
+        example = ",".join(map(str, [size + rest] + [size] * (steps - 1)))
+        hint = f"give --step-sizes {example}" if size else "give fewer --steps"
+        raise UserError(f"{num_classes} classes cannot be learned in {steps} equal steps; {hint}")
+    return (size,) * steps
+
+
+def check_step_sizes(sizes: Sequence[int], num_classes: int) -> None:
+    if not sizes or min(sizes) < 1 or sum(sizes) != num_classes:
+        raise UserError(
+            f"step sizes must be at least 1 and add up to the {num_classes} classes of the data, "
+            f"got {','.join(map(str, sizes))} (sum {sum(sizes)}); change --step-sizes"
+        )
+
+
+def check_order(order: Sequence[int], num_classes: int) -> None:
     """An explicit order must name every class once."""
     if sorted(order) != list(range(num_classes)):
         raise UserError(
             f"class_order must list each of 0..{num_classes - 1} once, got {len(order)} entries; "
             "leave it out to shuffle by order_seed"
         )
-    return list(order)
-
-
-def step_sizes(num_classes: int, *, steps: int) -> tuple[int, ...]:
-    """Equal steps; refuses a number of steps that does not divide the classes."""
-    if num_classes % steps:
-        example = f"{num_classes - (steps - 1) * (num_classes // steps)}" + (
-            f",{num_classes // steps}" * (steps - 1)
-        )
-        raise UserError(
-            f"{num_classes} classes cannot be learned in {steps} equal steps; "
-            + (f"give --step-sizes {example}" if steps <= num_classes else "give fewer --steps")
-        )
-    return (num_classes // steps,) * steps
-
-
-def check_step_sizes(sizes: Sequence[int], num_classes: int) -> tuple[int, ...]:
-    if not sizes or min(sizes) < 1 or sum(sizes) != num_classes:
-        raise UserError(
-            f"step sizes must be at least 1 and add up to the {num_classes} classes of the data, "
-            f"got {','.join(map(str, sizes))} (sum {sum(sizes)}); change --step-sizes"
-        )
-    return tuple(sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +62,11 @@ class Step:
 
 
 def plan_steps(
-    dataset: Dataset,
-    order: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    start: int = 1,
-    with_old_data: bool = False,
+    dataset: Dataset, order: Sequence[int], sizes: Sequence[int], *, start: int = 1, with_old_data: bool = False
 ) -> Iterator[Step]:
     """The steps of a protocol from number `start` on, one at a time."""
     for number in range(start, len(sizes) + 1):
-        num_old, num_seen = sum(sizes[: number - 1]), sum(sizes[:number])
-        seen = order[:num_seen]
+        num_old, seen = sum(sizes[: number - 1]), order[: sum(sizes[:number])]
         yield Step(
             number=number,
             classes=tuple(dataset.classes[index] for index in seen[num_old:]),

@@ -1,10 +1,9 @@
 """fit(): the only optimisation loop."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -37,19 +36,18 @@ class Teacher:
         return scores if self.correction is None else self.correction.apply(scores)
 
 
-def learning_rate(recipe: Recipe, progress: float) -> float:
-    """The rate after a share `progress` of the epochs.
+def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
+    """The rate in an epoch (counted from 0) of which a share is `done`.
 
     `milestones`: the rate times `decay` for every milestone passed. `triangle`: up over the first
-    `warmup`, then down to zero.
+    `warmup` of all epochs, then down to zero.
     """
-    if recipe.schedule == "triangle":
-        up = progress / recipe.warmup if recipe.warmup else 1.0
-        down = (1 - progress) / (1 - recipe.warmup)
-        return recipe.learning_rate * min(up, down)
-    epoch = progress * recipe.epochs + 1e-9
-    passed = sum(epoch >= round(milestone * recipe.epochs) for milestone in recipe.milestones)
-    return recipe.learning_rate * recipe.decay**passed
+    if recipe.schedule == "milestones":
+        passed = sum(epoch >= round(milestone * recipe.epochs) for milestone in recipe.milestones)
+        return recipe.learning_rate * recipe.decay**passed
+    progress = (epoch + done) / recipe.epochs
+    up = progress / recipe.warmup if recipe.warmup else 1.0
+    return recipe.learning_rate * min(up, (1 - progress) / (1 - recipe.warmup))
 
 
 @dataclass
@@ -60,25 +58,24 @@ class Training:
     optimiser: torch.optim.SGD
     epoch: int = 0  # epochs done
 
-    @staticmethod
-    def start(module: nn.Module, recipe: Recipe) -> Training:
+    @classmethod
+    def start(cls, module: nn.Module, recipe: Recipe) -> Self:
         optimiser = torch.optim.SGD(
-            [parameter for parameter in module.parameters() if parameter.requires_grad],
+            module.parameters(),
             lr=recipe.learning_rate,
             momentum=recipe.momentum,
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
             foreach=True,
         )
-        return Training(module, optimiser)
+        return cls(module, optimiser)
 
     def tensors(self) -> Tensors:
         """Weights under `module.`, momentum under `momentum.`."""
         named = {f"module.{name}": value for name, value in self.module.state_dict().items()}
         for name, parameter in self.module.named_parameters():
-            buffer = self.optimiser.state[parameter].get("momentum_buffer")
-            if buffer is not None:
-                named[f"momentum.{name}"] = buffer
+            if (momentum := self.optimiser.state[parameter].get("momentum_buffer")) is not None:
+                named[f"momentum.{name}"] = momentum
         return named
 
     def restore(self, tensors: Tensors, epoch: int) -> None:
@@ -90,18 +87,14 @@ class Training:
         self.module.load_state_dict(unprefixed(tensors, "module."))
         for name, parameter in self.module.named_parameters():
             if f"momentum.{name}" in tensors:
-                buffer = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
-                self.optimiser.state[parameter]["momentum_buffer"] = buffer.detach()
+                momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+                self.optimiser.state[parameter]["momentum_buffer"] = momentum.detach()
         self.epoch = epoch
 
 
 def unprefixed(tensors: Tensors, prefix: str) -> Tensors:
     """The tensors whose names start with `prefix`, without it."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def fit(
@@ -111,7 +104,7 @@ def fit(
     recipe: Recipe,
     *,
     teacher: Teacher | None = None,
-    after_epoch: Callable[[Training], None] | None = None,
+    after_epoch: Callable[[], None] = lambda: None,
     task: Task | None = None,
 ) -> None:
     """Train the module for the recipe's remaining epochs; each update sees one batch."""
@@ -121,37 +114,26 @@ def fit(
     for epoch in range(training.epoch, recipe.epochs):
         for number, (images, labels) in enumerate(batches.epoch(epoch)):
             images, labels = images.to(device), labels.to(device)
-            progress = (epoch + number / len(batches)) / recipe.epochs
-            rate = learning_rate(
-                recipe, progress if recipe.schedule == "triangle" else epoch / recipe.epochs
-            )
-            for group in optimiser.param_groups:
-                group["lr"] = rate
+            optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, number / len(batches))
             targets = None if teacher is None else teacher(images)
             losses = loss(module(images), labels, targets)
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad()
             torch.autograd.backward(torch.stack(list(losses.values())).sum())
             if recipe.gradient_noise:
-                add_gradient_noise(module, recipe, epoch, len(labels), (*batches.address, number))
+                draws = generator(*batches.address, "noise", epoch, number)
+                add_gradient_noise(module, recipe.gradient_noise / (1 + epoch) ** 0.55 / len(labels), draws)
             optimiser.step()
             if task is not None:
-                task.advance(
-                    len(labels), **{name: float(term.detach()) for name, term in losses.items()}
-                )
+                task.advance(len(labels), **{name: float(term.detach()) for name, term in losses.items()})
         training.epoch = epoch + 1
-        if after_epoch is not None:
-            after_epoch(training)
+        after_epoch()
 
 
-def add_gradient_noise(
-    module: nn.Module, recipe: Recipe, epoch: int, batch_size: int, address: tuple[int | str, ...]
-) -> None:
-    """EEIL's noise, of deviation 0.3/(1+epoch)^0.55 on gradients summed over the batch.
+def add_gradient_noise(module: nn.Module, deviation: float, draws: np.random.Generator) -> None:
+    """EEIL's noise, published as 0.3/(1+epoch)^0.55 on gradients summed over the batch.
 
-    Ours are means, so it is divided by the batch size, as the authors' code does after adding it.
+    Ours are means, so the caller divides by the batch size, as the authors' code does afterwards.
     """
-    deviation = recipe.gradient_noise / (1 + epoch) ** 0.55 / batch_size
-    draws = generator(*address, "noise", epoch)
     for parameter in module.parameters():
         if parameter.grad is not None:
             noise = draws.standard_normal(parameter.shape, dtype=np.float32) * np.float32(deviation)

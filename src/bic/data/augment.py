@@ -1,7 +1,5 @@
 """Batch augmentation on tensors. Every draw comes from the generator that is passed in."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -21,9 +19,7 @@ def augment(images: Tensor, recipe: Recipe, draws: np.random.Generator) -> Tenso
     return images
 
 
-def crop_and_flip(
-    images: Tensor, padding: int, draws: np.random.Generator, *, flip: bool
-) -> Tensor:
+def crop_and_flip(images: Tensor, padding: int, draws: np.random.Generator, *, flip: bool) -> Tensor:
     """Each image moved by up to `padding` pixels (black comes in), and mirrored half the time."""
     count, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4)
@@ -42,15 +38,11 @@ def crop_and_flip(
     ]
 
 
-def shift_colours(
-    images: Tensor, brightness: float, contrast: float, draws: np.random.Generator
-) -> Tensor:
+def shift_colours(images: Tensor, brightness: float, contrast: float, draws: np.random.Generator) -> Tensor:
     """EEIL's enhancement: a brightness shift per image, a contrast factor per channel."""
     count, channels = images.shape[:2]
     shift = torch.from_numpy(draws.uniform(-brightness, brightness, (count, 1, 1, 1)).astype("f"))
-    factor = torch.from_numpy(
-        draws.uniform(1 - contrast, 1 + contrast, (count, channels, 1, 1)).astype("f")
-    )
+    factor = torch.from_numpy(draws.uniform(1 - contrast, 1 + contrast, (count, channels, 1, 1)).astype("f"))
     values = images.float()
     mean = values.mean(dim=(2, 3), keepdim=True)
     return ((values - mean) * factor + mean + shift).clamp_(0, 255)

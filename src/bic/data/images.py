@@ -1,14 +1,14 @@
 """ImageSet: labelled images, whatever they were read from."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from bic.errors import UserError
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
+File = bytes | str  # an encoded image, or the path of one
 
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
 # Pillow knows more formats, but some of those run other programs (EPS) or are rarely looked at.
@@ -28,10 +29,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How an encoded image becomes pixels: grey or RGB, shorter side to `resize`, centre `size`.
-
-    `size=None` keeps the image as it is.
-    """
+    """How an encoded image becomes pixels: grey or RGB, shorter side to `resize`, centre `size` (None: all)."""
 
     channels: int
     size: int | None = None
@@ -44,7 +42,8 @@ class View:
         image = open_image(encoded, channels=self.channels)
         if self.size is not None:
             image = resize_shorter(image, self.resize or self.size)
-            image = centre_crop(image, self.size)
+            left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
+            image = image.crop((left, top, left + self.size, top + self.size))
         return to_pixels(image)
 
 
@@ -62,62 +61,30 @@ def open_image(encoded: bytes, *, channels: int) -> Image.Image:
         page = Image.new("RGBA", image.size, "white")
         page.alpha_composite(image.convert("RGBA"))
         image = page
-    mode = "L" if channels == 1 else "RGB"
-    return image if image.mode == mode else image.convert(mode)
+    return image.convert("L" if channels == 1 else "RGB")
 
 
 def resize_shorter(image: Image.Image, side: int) -> Image.Image:
     """Bring the shorter side to `side`, keeping the aspect."""
-    if min(image.size) == side:
-        return image
     scale = side / min(image.size)
     width, height = (max(side, round(length * scale)) for length in image.size)
     return image.resize((width, height), Image.Resampling.BILINEAR)
 
 
-def centre_crop(image: Image.Image, side: int) -> Image.Image:
-    if image.size == (side, side):
-        return image
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.crop((left, top, left + side, top + side))
-
-
 def to_pixels(image: Image.Image) -> Tensor:
     """uint8 [channels, height, width]."""
-    pixels = np.array(image, dtype=np.uint8)
-    channels_first = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(channels_first))
+    pixels = np.atleast_3d(np.array(image, dtype=np.uint8))
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
 def encode(pixels: Tensor) -> bytes:
     """A lossless file of one image: PNG for pixels, .npy for anything else."""
     out = io.BytesIO()
     if pixels.dtype == torch.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3):
-        array = pixels.permute(1, 2, 0).numpy()
-        Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array).save(out, "PNG")
+        Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()).save(out, "PNG")
     else:
         np.save(out, pixels.numpy(), allow_pickle=False)
     return out.getvalue()
-
-
-@dataclass(frozen=True)
-class Picked(Sequence[bytes]):
-    """Some of the encoded images of a longer sequence, read when asked for."""
-
-    base: Sequence[bytes]
-    indices: Indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(index, slice):
-            return Picked(self.base, self.indices[index])
-        return self.base[int(self.indices[index])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +99,11 @@ class ImageSet:
     labels: Labels
     view: View
     pixels: Tensor | None = None
-    files: Sequence[bytes] | None = None
+    files: Sequence[File] | None = None
 
     def __post_init__(self) -> None:
-        assert self.pixels is not None or self.files is not None
-        for part in (self.pixels, self.files):
-            assert part is None or len(part) == len(self.labels)
+        lengths = [len(part) for part in (self.pixels, self.files) if part is not None]
+        assert set(lengths) == {len(self.labels)}
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -150,21 +116,24 @@ class ImageSet:
 
     def encoded(self, index: int) -> bytes:
         """One image as a file's bytes: the file it came from, or a lossless one made now."""
-        if self.files is not None:
-            return self.files[int(index)]
-        assert self.pixels is not None
-        return encode(self.pixels[int(index)])
+        if self.files is None:
+            assert self.pixels is not None
+            return encode(self.pixels[int(index)])
+        file = self.files[int(index)]
+        return file if isinstance(file, bytes) else Path(file).read_bytes()
 
-    def select(self, indices: Indices) -> ImageSet:
+    def mean_bytes(self) -> float:
+        """Of an encoded image, guessed from up to 100 of them."""
+        some = np.linspace(0, len(self) - 1, 100).astype(int)
+        return float(np.mean([len(self.encoded(index)) for index in some]))
+
+    def select(self, indices: Indices) -> Self:
         indices = np.asarray(indices, dtype=np.int64)
-        return ImageSet(
-            labels=self.labels[indices],
-            view=self.view,
-            pixels=None if self.pixels is None else self.pixels[torch.from_numpy(indices)],
-            files=None if self.files is None else pick(self.files, indices),
-        )
+        pixels = None if self.pixels is None else self.pixels[torch.from_numpy(indices)]
+        files = None if self.files is None else [self.files[index] for index in indices]
+        return replace(self, labels=self.labels[indices], pixels=pixels, files=files)
 
-    def of_classes(self, classes: Sequence[int], *, first: int = 0) -> ImageSet:
+    def of_classes(self, classes: Sequence[int], *, first: int = 0) -> Self:
         """The images of `classes[first:]`, relabelled by their position in `classes`."""
         position = np.full(max([int(self.labels.max(initial=0)), *classes]) + 1, -1, dtype=np.int64)
         position[list(classes[first:])] = np.arange(first, len(classes))
@@ -175,56 +144,21 @@ class ImageSet:
     def everything(self) -> Indices:
         return np.arange(len(self), dtype=np.int64)
 
-    def digest(self, digest: hashlib.blake2b) -> None:
-        """Add labels and content to a checksum."""
-        digest.update(np.ascontiguousarray(self.labels).tobytes())
-        if self.pixels is not None:
-            digest.update(repr((self.pixels.dtype, tuple(self.pixels.shape))).encode())
-            digest.update(self.pixels.contiguous().numpy().data.cast("B"))
-        else:
-            for index in range(len(self)):
-                digest.update(self.encoded(index))
-
-
-def pick(files: Sequence[bytes], indices: Indices) -> Sequence[bytes]:
-    if isinstance(files, Picked):
-        return Picked(files.base, files.indices[indices])
-    return Picked(files, indices)
-
 
 def join(sets: Sequence[ImageSet]) -> ImageSet:
     """One set after the other. If any has its pixels in memory, all of them will."""
-    parts = [part for part in sets if len(part)] or list(sets[:1])
+    parts = [part for part in sets if len(part)] or sets[:1]
     if len(parts) == 1:
         return parts[0]
     labels = np.concatenate([part.labels for part in parts])
-    view = parts[0].view
-    if any(part.pixels is not None for part in parts):
-        pixels = torch.cat([part.take(part.everything) for part in parts])
-        return ImageSet(labels=labels, view=view, pixels=pixels, files=Chained(parts))
-    return ImageSet(labels=labels, view=view, files=Chained(parts))
-
-
-class Chained(Sequence[bytes]):
-    """The encoded images of one set after the other, read when asked for."""
-
-    def __init__(self, parts: Sequence[ImageSet]) -> None:
-        self.parts = parts
-        self.ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(index, slice):
-            return Picked(self, np.arange(len(self), dtype=np.int64)[index])
-        part = int(np.searchsorted(self.ends, index, side="right"))
-        before = int(self.ends[part - 1]) if part else 0
-        return self.parts[part].encoded(index - before)
+    files = [file for part in parts for file in part.files or ()]
+    in_memory = any(part.pixels is not None for part in parts)
+    return ImageSet(
+        labels=labels,
+        view=parts[0].view,
+        pixels=torch.cat([part.take(part.everything) for part in parts]) if in_memory else None,
+        files=files if len(files) == len(labels) else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,31 +175,28 @@ class Dataset:
         twice = [name for name, count in Counter(self.classes).items() if count > 1]
         if twice:
             raise UserError(f"{self.name} names the class {twice[0]!r} twice; rename one of them")
+        known = set(range(len(self.classes)))
         for part, images in (("train", self.train), ("test", self.test)):
-            if len(images) == 0:
-                raise UserError(f"{self.name} has no {part} images; check that the data is whole")
-            low, high = int(images.labels.min()), int(images.labels.max())
-            if low < 0 or high >= len(self.classes):
-                raise UserError(
-                    f"{part} labels of {self.name} must lie in 0..{len(self.classes) - 1} "
-                    f"(it names {len(self.classes)} classes), got {low}..{high}"
-                )
-        for part, images in (("train", self.train), ("test", self.test)):
-            counts = np.bincount(images.labels, minlength=len(self.classes))
-            if (counts == 0).any():
-                missing = self.classes[int(np.flatnonzero(counts == 0)[0])]
-                raise UserError(
-                    f"class {missing!r} of {self.name} has no {part} images; "
-                    "add some or leave the class out"
-                )
+            used = set(images.labels.tolist())
+            if stray := used - known:
+                reason = f"label {min(stray)} is not in 0..{len(known) - 1}, the classes it names"
+                raise UserError(f"{self.name} has wrong {part} labels ({reason}); correct either")
+            if missing := known - used:
+                name = self.classes[min(missing)]
+                raise UserError(f"class {name!r} of {self.name} has no {part} images; add some or leave it out")
 
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of everything in the data that can change a result."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update("\0".join(self.classes).encode())
-        self.train.digest(digest)
-        self.test.digest(digest)
+        digest = hashlib.blake2b("\0".join(self.classes).encode(), digest_size=16)
+        for images in (self.train, self.test):
+            digest.update(np.ascontiguousarray(images.labels).tobytes())
+            if images.pixels is not None:
+                digest.update(repr((images.pixels.dtype, tuple(images.pixels.shape))).encode())
+                digest.update(images.pixels.contiguous().numpy().data.cast("B"))
+            else:
+                for index in range(len(images)):
+                    digest.update(images.encoded(index))
         return digest.hexdigest()
 
     @property
@@ -276,10 +207,39 @@ class Dataset:
 def array_set(images: npt.NDArray[Any], labels: Labels) -> ImageSet:
     """An ImageSet of an array: [n, h, w], [n, h, w, channels] or vectors [n, dim]."""
     if images.ndim == 2:
-        pixels = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
-        return ImageSet(labels=labels, view=View(channels=images.shape[1]), pixels=pixels)
-    pixels = torch.from_numpy(np.ascontiguousarray(images))
-    pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()
-    size = pixels.shape[2] if pixels.shape[2] == pixels.shape[3] else None
-    view = View(channels=pixels.shape[1], size=size)
+        vectors = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+        return ImageSet(labels=labels, view=View(channels=images.shape[1]), pixels=vectors)
+    channels_last = images[..., None] if images.ndim == 3 else images
+    _, height, width, channels = channels_last.shape
+    view = View(channels=channels, size=height if height == width else None)
+    pixels = torch.from_numpy(np.ascontiguousarray(channels_last.transpose(0, 3, 1, 2)))
     return ImageSet(labels=labels, view=view, pixels=pixels)
+
+
+def number_labels(
+    train: Sequence[Any], test: Sequence[Any], names: Sequence[str] | None
+) -> tuple[tuple[str, ...], Labels, Labels]:
+    """Class names, and labels as positions in them, -1 for none.
+
+    Numbers are positions in `names`; without `names`, classes are called by their labels.
+    """
+    used = sorted({*train, *test} - {None, -1}, key=lambda value: (isinstance(value, str), value))
+    position = {value: index for index, value in enumerate(used if names is None else names)}
+    if names is not None:
+        position |= {value: value for value in used if isinstance(value, int)}
+        if stray := set(used) - position.keys():
+            raise UserError(f"label {min(stray)!r} is not in its classes; add it there")
+    y_train, y_test = (np.array([position.get(each, -1) for each in part], np.int64) for part in (train, test))
+    return tuple(map(str, used if names is None else names)), y_train, y_test
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Name `path` in whatever is raised: other people's files can fail a reader in any way."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as problem:
+        reason = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+        raise UserError(f"can't read {path} ({reason}); save or download it again") from problem

@@ -1,7 +1,5 @@
 """Batches: which images come when, cut and augmented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

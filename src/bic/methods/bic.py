@@ -1,7 +1,5 @@
 """BiC and its ablations: the paper's baseline-1, baseline-2, correction, and head upper bound."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,15 +9,11 @@ from bic.losses import classification, distillation, old_class_weight
 from bic.methods.method import Losses, Method
 
 
-def classification_only(
-    scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]
-) -> Losses:
+def classification_only(scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]) -> Losses:
     return {"classification": classification(scores, labels)}
 
 
-def distilling(
-    scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]
-) -> Losses:
+def distilling(scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Sequence[int]) -> Losses:
     """L = λ·L_d + (1−λ)·L_c (Eq. 3): the teacher is corrected, the student's scores are raw."""
     if teacher is None:
         return classification_only(scores, labels, teacher, heads)

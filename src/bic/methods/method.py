@@ -1,7 +1,5 @@
 """Method: the few parts in which methods differ, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

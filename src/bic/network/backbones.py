@@ -1,10 +1,9 @@
 """Backbones: modules that map images to features [batch, dim], by name."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -22,10 +21,10 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut: He et al. (2015), the basic block.
+    """Two 3×3 convolutions and a shortcut: the basic block of He et al. (2015).
 
     Where the shape changes the shortcut is a 1×1 convolution, or, `parameter_free`, every second
-    pixel with new channels zero (their option A, as in the CIFAR networks).
+    pixel with zeros for the new channels (their option A, as in the CIFAR networks).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, parameter_free: bool) -> None:
@@ -39,27 +38,19 @@ class Block(nn.Module):
                 nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
             )
 
-    def shortcut(self, x: Tensor) -> Tensor:
-        if self.project is not None:
-            projected: Tensor = self.project(x)
-            return projected
-        if self.padding == 0 and self.stride == 1:
-            return x
-        before = self.padding // 2
-        x = x[:, :, :: self.stride, :: self.stride]
-        return F.pad(x, (0, 0, 0, 0, before, self.padding - before))
-
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        if self.project is not None:
+            x = self.project(x)
+        elif self.padding:
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding // 2, -(-self.padding // 2)))
+        return F.relu(out + x)
 
 
 class ResNet(nn.Module):
     """A stem, stages of basic blocks (each after the first halves the image), average pooling."""
 
-    def __init__(
-        self, stem: nn.Module, widths: list[int], blocks: int, *, parameter_free: bool
-    ) -> None:
+    def __init__(self, stem: nn.Module, widths: list[int], blocks: int, *, parameter_free: bool) -> None:
         super().__init__()
         layers = []
         inputs = widths[0]
@@ -113,9 +104,7 @@ class Whitening(nn.Module):
         patches = patches - patches.mean(dim=0)
         values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
         # An eigenvector's sign is the solver's whim; both signs are kept, so order them by it.
-        vectors = vectors * torch.sign(
-            vectors[vectors.abs().argmax(dim=0), torch.arange(len(vectors))]
-        )
+        vectors = vectors * torch.sign(vectors[vectors.abs().argmax(dim=0), torch.arange(len(vectors))])
         rows = (vectors / torch.sqrt(values + 5e-4)).T.reshape(-1, channels, 2, 2)
         self.weight.copy_(torch.cat([rows, -rows]))
 
@@ -129,15 +118,15 @@ class Fast(nn.Module):
     The shape is airbench's (Jordan, 2024): little arithmetic in early layers, no shortcuts.
     """
 
-    def __init__(self, channels: int, widths: tuple[int, int, int] = (32, 128, 128)) -> None:
+    def __init__(self, channels: int, image_size: int | None, widths: tuple[int, ...] = (32, 128, 128)) -> None:
         super().__init__()
+        if image_size is None or image_size < 9:
+            raise UserError(f"the fast network needs 9 pixels a side, got {image_size}; try --backbone small")
         self.whitening = Whitening(channels)
         layers: list[nn.Module] = []
-        inputs = 8 * channels
-        for width in widths:
+        for inputs, width in pairwise((8 * channels, *widths)):
             layers += [conv3x3(inputs, width), nn.MaxPool2d(2), nn.BatchNorm2d(width), nn.GELU()]
             layers += [conv3x3(width, width), nn.BatchNorm2d(width), nn.GELU()]
-            inputs = width
         self.groups = nn.Sequential(*layers)
 
     def measure(self, images: Tensor) -> None:
@@ -148,41 +137,21 @@ class Fast(nn.Module):
         return out.amax(dim=(2, 3))
 
 
-def fast(channels: int, image_size: int | None) -> nn.Module:
-    if image_size is not None and image_size < 9:
-        raise UserError(
-            f"the fast network needs images of 9 pixels or more, got {image_size}; "
-            "choose --backbone small or a larger image_size"
-        )
-    return Fast(channels)
-
-
 def small(channels: int, image_size: int | None) -> nn.Module:
     """For images of about 8 pixels a side, such as scikit-learn's digits."""
-    return nn.Sequential(
-        conv3x3(channels, 16), nn.BatchNorm2d(16), nn.ReLU(),
-        conv3x3(16, 32), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
-        conv3x3(32, 64), nn.BatchNorm2d(64), nn.ReLU(),
-        nn.AdaptiveMaxPool2d(2), nn.Flatten(),
-    )  # fmt: skip
+    widths = pairwise((channels, 16, 32, 64))
+    layers = [(conv3x3(inputs, width), nn.BatchNorm2d(width), nn.ReLU()) for inputs, width in widths]
+    return nn.Sequential(*layers[0], *layers[1], nn.MaxPool2d(2), *layers[2], nn.AdaptiveMaxPool2d(2), nn.Flatten())
 
 
 def mlp(channels: int, image_size: int | None) -> nn.Module:
     """For vectors, or small images seen as vectors."""
-    inputs = channels * (1 if image_size is None else image_size**2)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(inputs, 256), nn.BatchNorm1d(256), nn.ReLU(),
-        nn.Linear(256, 128), nn.BatchNorm1d(128), nn.ReLU(),
-    )  # fmt: skip
+    widths = pairwise((channels * (image_size or 1) ** 2, 256, 128))
+    layers = [(nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU()) for inputs, width in widths]
+    return nn.Sequential(nn.Flatten(), *layers[0], *layers[1])
 
 
-BACKBONES: dict[str, Builder] = {
-    "resnet32": resnet32,
-    "resnet18": resnet18,
-    "fast": fast,
-    "small": small,
-    "mlp": mlp,
-}
+BACKBONES: dict[str, Builder] = {"resnet32": resnet32, "resnet18": resnet18, "fast": Fast, "small": small, "mlp": mlp}
 
 
 def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Module:
@@ -193,14 +162,14 @@ def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Mo
         if image_size is None and name != "mlp":
             raise UserError(f"the {name} network takes square images; vectors need --backbone mlp")
         return BACKBONES[name](channels, image_size)
-    module_name, _, function = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        builder = getattr(importlib.import_module(module_name), function)
+        backbone = getattr(importlib.import_module(module), function)(channels, image_size)
     except (ImportError, AttributeError) as error:
         raise UserError(f"cannot load backbone {name} ({error}); check its spelling") from error
-    backbone = builder(channels, image_size)
+    finally:
+        sys.path.pop(0)
     if not isinstance(backbone, nn.Module):
-        raise UserError(f"{name} must return an nn.Module, got {type(backbone).__name__}")
+        raise UserError(f"{name} must return an nn.Module, got {type(backbone).__name__}; see --help")
     return backbone

@@ -1,7 +1,5 @@
 """Network: normalisation, a backbone, and a linear head that grows."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -74,9 +72,7 @@ class Network(nn.Module):
             features = self.backbone(torch.zeros(shape))
         self.backbone.train()
         if features.ndim != 2:
-            raise ValueError(
-                f"a backbone maps images to features [batch, dim], got {tuple(features.shape)}"
-            )
+            raise ValueError(f"a backbone maps images to features [batch, dim], got {tuple(features.shape)}")
         return int(features.shape[1])
 
     @property

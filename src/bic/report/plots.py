@@ -1,7 +1,5 @@
 """Pictures of results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +26,7 @@ COLOURS = {
 MARKERS = dict(zip(COLOURS, "osv^DPX*", strict=True))
 
 
-def picture(
-    results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path
-) -> None:
+def picture(results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
     """Accuracy curves of all methods, and one run's confusions before and after correction."""
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(14, 4.6), layout="constrained", dpi=120)
@@ -67,9 +63,7 @@ def accuracy_curves(axes: Axes, results: Sequence[Result]) -> None:
     axes.legend(fontsize=8.5, frameon=False, loc="lower left")
 
 
-def confusion(
-    axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], num_old: int
-) -> None:
+def confusion(axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], num_old: int) -> None:
     """Rows are true classes, columns answers; the newest classes lie behind the line."""
     size = int(true.max()) + 1
     counts = np.zeros((size, size))

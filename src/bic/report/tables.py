@@ -1,7 +1,5 @@
 """Tables of results for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,58 +26,43 @@ def _table(title: str, first: str, columns: Sequence[str]) -> Table:
 def comparison(results: Sequence[Result]) -> Table:
     """Accuracy after each step, a row per method."""
     seen = [str(step["seen"]) for step in results[0]["steps"]]
-    table = _table(
-        "Top-1 accuracy (%) on all classes seen, by number of classes",
-        "method",
-        [*seen, "average", "without first"],
-    )
+    title = "Top-1 accuracy (%) on all classes seen, by number of classes"
+    table = _table(title, "method", [*seen, "average", "without first"])
     for result in results:
+        cells = [
+            *(step["top1"] for step in result["steps"]),
+            result["average_top1"],
+            result["average_incremental_top1"],
+        ]
         note = " (sees old data)" if result["method"] in UPPER_BOUNDS else ""
-        table.add_row(
-            result["method"] + note,
-            *(number(step["top1"]) for step in result["steps"]),
-            number(result["average_top1"]),
-            number(result["average_incremental_top1"]),
-            style="bold" if result["method"] == "bic" else None,
-        )
+        style = "bold" if result["method"] == "bic" else None
+        table.add_row(result["method"] + note, *map(number, cells), style=style)
     return table
 
 
 def steps(result: Result) -> Table:
-    """One run, a row per step."""
-    table = _table(
-        f"{result['method']} on {result['dataset']}, seed {result['seed']}"
-        + ("" if result["complete"] else " (unfinished)"),
-        "step",
-        ["classes", "top-1", "uncorrected", "top-5", "forgetting", "old groups", "newest group"],
-    )
+    """One run, a row per step, and its averages."""
+    title = f"{result['method']} on {result['dataset']}, seed {result['seed']}"
+    columns = ["classes", "top-1", "uncorrected", "top-5", "forgetting", "old groups", "newest group"]
+    table = _table(title + ("" if result["complete"] else " (unfinished)"), "step", columns)
     for step in result["steps"]:
         *old, new = step["top1_per_group"]
-        table.add_row(
-            *(str(step["step"]), str(step["seen"])),
-            *(number(step[name]) for name in ("top1", "top1_uncorrected", "top5", "forgetting")),
-            number(sum(old) / len(old) if old else None),
-            number(new),
-        )
+        cells = [step["top1"], step["top1_uncorrected"], step["top5"], step["forgetting"]]
+        cells += [sum(old) / len(old) if old else None, new]
+        table.add_row(str(step["step"]), str(step["seen"]), *map(number, cells))
+    averages = result["average_top1"], result["average_incremental_top1"]
+    table.caption = "average over all steps {}, without the first {}".format(*map(number, averages))
     return table
 
 
 def bias(result: Result) -> Table:
     """The bias towards new classes before and after correction, a row per corrected step."""
-    table = _table(
-        "The bias: share of test images put into the newest classes (%)",
-        "step",
-        ["α", "β", "uncorrected", "corrected", "true share", "held-out images"],
-    )
+    columns = ["α", "β", "uncorrected", "corrected", "true share", "held-out images"]
+    table = _table("The bias: share of test images put into the newest classes (%)", "step", columns)
     for step in result["steps"]:
         if step["alpha"] is not None:
-            table.add_row(
-                str(step["step"]),
-                *(number(step[name], 3) for name in ("alpha", "beta")),
-                *(
-                    number(100 * step[name], 1)
-                    for name in ("share_on_new_uncorrected", "share_on_new", "true_share_of_new")
-                ),
-                str(step["num_held_out"]),
-            )
+            pair = number(step["alpha"], 3), number(step["beta"], 3)
+            shares = (step[name] for name in ("share_on_new_uncorrected", "share_on_new", "true_share_of_new"))
+            cells = (number(100 * share, 1) for share in shares)
+            table.add_row(str(step["step"]), *pair, *cells, str(step["num_held_out"]))
     return table

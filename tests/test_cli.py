@@ -1,0 +1,297 @@
+"""The command line as its user meets it: what it prints, what it refuses, how it exits."""
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from bic import RECIPES, __version__
+from bic.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+QUICK = ["--epochs", "1", "--quiet"]
+
+
+@pytest.fixture
+def bic(monkeypatch, capsys, tmp_path):
+    """Runs a command in an empty folder; gives its exit code, output and error text."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bic", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def write_arrays(path: Path, *, per_class: int = 12, classes: int = 4) -> Path:
+    draws = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), per_class)
+    images = (draws.integers(0, 60, (len(labels), 8, 8)) + 40 * labels[:, None, None]).astype(np.uint8)
+    np.savez(path, x_train=images, y_train=labels, x_test=images[::3], y_test=labels[::3])
+    return path
+
+
+def write_photos(folder: Path) -> Path:
+    draws = np.random.default_rng(1)
+    for part, count in (("train", 6), ("test", 2)):
+        for number in range(4):
+            place = folder / part / f"kind{number}"
+            place.mkdir(parents=True)
+            for index in range(count):
+                pixels = draws.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{index}.png")
+    return folder
+
+
+def refused(outcome: tuple[int, str, str], *words: str) -> None:
+    """One sentence on standard error, exit code 2, no traceback."""
+    code, out, err = outcome
+    assert code == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("bic: ")
+    assert len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
+
+
+def test_a_run_leaves_its_folder_and_does_nothing_the_second_time(bic, tmp_path):
+    code, out, _ = bic("run", "digits", *QUICK)
+    assert code == 0
+    folder = tmp_path / "runs" / "digits-5steps-bic-demo-seed0"
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
+        "README.txt",
+        "config.json",
+        "model",
+        *(f"predictions-{step}.npz" for step in range(1, 6)),
+        "result.json",
+    ]
+    assert not (folder / "checkpoint").exists()
+    described = {line.split()[0] for line in (folder / "README.txt").read_text().splitlines()}
+    assert described == {"config.json", "result.json", "predictions-N.npz", "model/", "checkpoint/"}
+    result = json.loads((folder / "result.json").read_text())
+    assert result["complete"]
+    assert f"{result['final_top1']:.2f}" in out
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != ".lock"}
+    assert bic("run", "digits", *QUICK)[0] == 0
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != ".lock"}
+    assert bic("show", folder)[1] == out
+
+
+def test_a_second_run_says_that_there_is_nothing_to_do(bic):
+    bic("run", "digits", "--epochs", "1", "--out", "here")
+    assert "here is complete; nothing to do" in bic("run", "digits", "--epochs", "1", "--out", "here")[2]
+
+
+def test_without_a_terminal_there_are_plain_lines(bic):
+    code, _, err = bic("run", "digits", "--epochs", "1")
+    assert code == 0
+    assert "step 5/5: 10 classes, top-1 " in err
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "digts"], ["unknown data set 'digts'; did you mean 'digits'?"]),
+        (["run", "digits", "--method", "bik"], ["unknown method 'bik'; did you mean 'bic'?"]),
+        (["run", "digits", "--recipe", "fats"], ["unknown recipe 'fats'; did you mean 'fast'?"]),
+        (["run", "digits", "--backbone", "resnet33"], ["unknown backbone 'resnet33'; did you mean 'resnet32'?"]),
+        (["run", "digits", "--set", "recipe.learning_rte=1"], ["did you mean 'recipe.learning_rate'?"]),
+        (["run", "digits", "--set", "memry=1"], ["unknown setting 'memry'; did you mean 'memory'?"]),
+        (["run", "digits", "--set", "nonsense"], ["--set takes NAME=VALUE"]),
+        (["run", "digits", "--stepz", "5"], ["--stepz"]),
+        (["run"], ["dataset"]),
+        (["run", "digits", "--epochs", "0"], ["epochs must be greater than or equal to 1, got 0"]),
+        (["run", "digits", "--epochs", "many"], ["many"]),
+        (["run", "digits", "--held-out", "1.5"], ["held_out must be less than 1, got 1.5"]),
+        (["run", "digits", "--memory", "19"], ["20 images for 10 classes), got 19; raise --memory"]),
+        (["run", "digits", "--memory", "500B"], ["bytes for 10 classes), got 500; raise --memory"]),
+        (["run", "digits", "--memory", "5 pounds"], ["2000 or 64MB"]),
+        (["run", "digits", "--steps", "3"], ["10 classes cannot be learned in 3 equal steps", "--step-sizes 4,3,3"]),
+        (["run", "digits", "--steps", "11"], ["give fewer --steps"]),
+        (["run", "digits", "--step-sizes", "5,4"], ["add up to the 10 classes of the data, got 5,4 (sum 9)"]),
+        (["run", "digits", "--step-sizes", "5,five"], ["step_sizes", "got 'five'"]),
+        (["run", "digits", "--steps", "5", "--step-sizes", "5,5"], ["exclude each other"]),
+        (["run", "digits", "--set", "class_order=[1,2]"], ["class_order must list each of 0..9 once"]),
+        (["run", "digits", "--set", "recipe.milestones=[0.9,0.1]"], ["milestones must rise between 0 and 1"]),
+        (["run", "digits", "--config", "missing.toml"], ["cannot read missing.toml", "check --config"]),
+        (["run", "missing.npz"], ["missing.npz"]),
+        (["run", "cifar100"], ["bic data get cifar100", "--data PATH"]),
+        (["show", "nowhere"], ["nowhere has no readable config.json"]),
+        (["data", "get", "cifar10"], ["did you mean 'cifar100'?"]),
+    ],
+)
+def test_mistakes_get_one_sentence_and_leave_nothing_behind(bic, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.setenv("BIC_DATA", str(tmp_path / "empty"))
+    refused(bic(*arguments), *words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_configuration_for_the_same_folder_is_refused_with_the_difference(bic):
+    bic("run", "digits", *QUICK, "--out", "here")
+    refused(
+        bic("run", "digits", "--epochs", "2", "--seed", "3", "--out", "here", "--quiet"),
+        "recipe.epochs was 1 and is now 2",
+        "seed was 0 and is now 3",
+        "choose another --out",
+    )
+
+
+def test_other_data_under_the_same_name_is_refused(bic, tmp_path):
+    write_arrays(tmp_path / "mine.npz")
+    command = ["run", "mine.npz", "--steps", "2", "--backbone", "small", *QUICK, "--out", "here"]
+    assert bic(*command)[0] == 0
+    write_arrays(tmp_path / "mine.npz", per_class=15)
+    refused(bic(*command), "fingerprint was")
+
+
+def test_saying_a_default_aloud_is_not_another_configuration(bic):
+    bic("run", "digits", *QUICK, "--out", "here")
+    assert bic("run", "digits", *QUICK, "--out", "here", "--method", "bic", "--seed", "0")[0] == 0
+
+
+def test_a_choice_made_automatically_holds_when_the_default_changes(bic, monkeypatch):
+    bic("run", "digits", *QUICK, "--out", "here")
+    monkeypatch.setitem(RECIPES["demo"], "learning_rate", 0.01)
+    assert bic("run", "digits", *QUICK, "--out", "here")[0] == 0
+
+
+def test_a_folder_of_a_newer_version_is_refused(bic, tmp_path):
+    bic("run", "digits", *QUICK, "--out", "here")
+    config = tmp_path / "here" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "format": 99, "version": "9.0"}))
+    refused(bic("run", "digits", *QUICK, "--out", "here"), "made by a newer version of bic (9.0)")
+    refused(bic("show", "here"), "newer version")
+
+
+def test_a_folder_with_other_files_is_not_touched(bic, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("…")
+    refused(bic("run", "digits", *QUICK, "--out", "home"), "holds other files (thesis.tex)")
+
+
+def test_a_folder_in_use_is_refused(bic, tmp_path):
+    (tmp_path / "here").mkdir()
+    with (tmp_path / "here" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused(bic("run", "digits", *QUICK, "--out", "here"), "here is in use by another process")
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint_good(bic, tmp_path, monkeypatch):
+    real, calls = os.fsync, 0
+
+    def fsync(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 60:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    refused(bic("run", "digits", *QUICK, "--out", "here"), "No space left on device", "run the same command again")
+    assert not list((tmp_path / "here").rglob(".writing-*"))
+    monkeypatch.setattr(os, "fsync", real)
+    assert bic("run", "digits", *QUICK, "--out", "here")[0] == 0
+    assert bic("run", "digits", *QUICK, "--out", "there")[0] == 0
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("here", "there")]
+    assert results[0]["final_top1"] == results[1]["final_top1"]
+
+
+def test_an_unwritable_place_is_refused(bic, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(bic("run", "digits", *QUICK, "--out", "file/run"), "cannot write to file/run")
+
+
+def test_a_class_with_too_few_images_is_named(bic, tmp_path):
+    labels = np.array([0, 0, 0, 1])
+    images = np.zeros((4, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    command = ["run", "few.npz", "--steps", "2", "--backbone", "small", "--memory", "4", *QUICK]
+    refused(bic(*command), "class '1' has only 1 training image and bic needs two images")
+
+
+def test_a_broken_image_is_named_and_can_be_skipped(bic, tmp_path):
+    write_photos(tmp_path / "photos")
+    (tmp_path / "photos" / "train" / "kind2" / "3.png").write_bytes(b"not an image")
+    command = ["run", "photos", "--steps", "2", "--memory", "8", "--backbone", "mlp", "--epochs", "1"]
+    refused(bic(*command, "--quiet"), "photos/train/kind2/3.png", "--skip-bad")
+    code, _, err = bic(*command, "--skip-bad")
+    assert code == 0
+    assert "left out 1 broken image" in err
+
+
+def test_a_flag_beats_set_beats_the_file(bic, tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'seed = 1\nmemory = 40\nepochs = 3\n[recipe]\nname = "demo"\nlearning_rate = 0.3\n'
+    )
+    command = ["run", "digits", "--config", "mine.toml", "--set", "seed=2", "--set", "epochs=2", "--epochs", "1"]
+    assert bic(*command, "--quiet", "--out", "here")[0] == 0
+    plan = json.loads((tmp_path / "here" / "config.json").read_text())["plan"]
+    assert (plan["seed"], plan["memory"]["images"]) == (2, 40)
+    assert (plan["recipe"]["epochs"], plan["recipe"]["learning_rate"]) == (1, 0.3)
+
+
+def test_a_memory_in_bytes_is_kept(bic, tmp_path):
+    assert bic("run", "digits", *QUICK, "--memory", "12KB", "--out", "here")[0] == 0
+    images = pq.read_table(tmp_path / "here" / "model" / "memory.parquet").column("image").to_pylist()
+    assert 6_000 < sum(map(len, images)) <= 12_000
+
+
+def test_an_unexpected_failure_exits_with_1_and_no_traceback(bic, monkeypatch):
+    monkeypatch.setattr(sys.modules["bic.run"], "make_plan", lambda *_: 1 / 0)
+    code, out, err = bic("run", "digits", *QUICK)
+    assert (code, out) == (1, "")
+    assert err.startswith("bic: failed: ZeroDivisionError")
+    assert "BIC_TRACEBACK=1" in err
+
+
+def test_help_teaches_by_example(bic):
+    for command in (["--help"], ["run", "--help"], ["demo", "--help"], ["show", "--help"], ["data", "get", "--help"]):
+        code, out, _ = bic(*command)
+        assert code == 0
+        assert "bic " in out
+    assert "recipe.learning_rate=0.05" in bic("run", "--help")[1]
+
+
+def test_the_installed_command_starts(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "bic", "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.strip() == __version__
+
+
+def test_the_demo_ends_with_tables_picture_and_paths(bic, tmp_path):
+    code, out, _ = bic("demo", "--quiet")
+    assert code == 0
+    for name in ("finetune", "lwf", "icarl", "eeil", "distill", "bic", "fc-retrain", "joint"):
+        assert name in out
+    assert "true share" in out
+    assert "runs/demo/demo.png" in out
+    with Image.open(tmp_path / "runs" / "demo" / "demo.png") as picture:
+        assert picture.width > 1000
+    results = {
+        name: json.loads((tmp_path / "runs" / "demo" / name / "result.json").read_text())
+        for name in ("distill", "bic", "fc-retrain", "joint")
+    }
+    final = {name: result["final_top1"] for name, result in results.items()}
+    assert final["bic"] > final["distill"] + 5
+    assert final["joint"] > final["fc-retrain"] > final["bic"]
