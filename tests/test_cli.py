@@ -129,7 +129,7 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--memory", "5 pounds"], ["2000 or 64MB"]),
         (["run", "digits", "--steps", "3"], ["10 classes cannot be learned in 3 equal steps", "--step-sizes 4,3,3"]),
         (["run", "digits", "--steps", "11"], ["give fewer --steps"]),
-        (["run", "digits", "--step-sizes", "5,4"], ["add up to the 10 classes of the data, got 5,4 (sum 9)"]),
+        (["run", "digits", "--step-sizes", "5,4"], ["add up to 10 classes, got 5,4 (sum 9)"]),
         (["run", "digits", "--step-sizes", "5,five"], ["step_sizes", "got 'five'"]),
         (["run", "digits", "--steps", "5", "--step-sizes", "5,5"], ["exclude each other"]),
         (["run", "digits", "--set", "class_order=[1,2]"], ["class_order must list each of 0..9 once"]),

@@ -130,6 +130,7 @@ def test_known_bias_is_recovered(alpha: float, beta: float) -> None:
     assert (found.alpha, found.beta) == pytest.approx((alpha, beta), abs=0.03)
 
 
+@pytest.mark.timeout(15)  # a handful of Newton's steps, each of some ten milliseconds
 def test_labels_sampled_from_the_corrected_softmax_give_the_pair_back() -> None:
     calibrated = np.random.default_rng(3).normal(size=(80_000, 5)) * 2
     labels = sampled_labels(calibrated, 4)
@@ -210,12 +211,13 @@ def test_images_that_decide_nothing_give_a_bounded_pair_and_a_warning(case: str)
     assert after <= before + 1e-9
 
 
-@pytest.mark.parametrize("size", [30.0, 1e3, 1e4])
-def test_huge_scores_have_their_optimum_found(size: float) -> None:
+@pytest.mark.parametrize("bias", [-4.0, 1.0, 4.0])
+@pytest.mark.parametrize("size", [30.0, 100.0, 1e3, 1e4])
+def test_huge_scores_have_their_optimum_found(size: float, bias: float) -> None:
     """The identity lies where the loss has no curvature left, and Newton's step no length."""
     draws = np.random.default_rng(7)
     labels = draws.integers(0, 6, 400)
-    scores = draws.normal(size=(400, 6)) + np.eye(6)[labels] + np.array([0, 0, 0, 1, 1, 1])
+    scores = draws.normal(size=(400, 6)) + np.eye(6)[labels] + bias * np.array([0, 0, 0, 1, 1, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HeldOutWarning)
         found = fit_correction(size * scores, labels, 3)

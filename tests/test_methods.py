@@ -40,9 +40,7 @@ def images(per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return Dataset(
-        name="toy", classes=CLASSES, train=array_set(*images(TRAIN, 1)), test=array_set(*images(TEST, 2))
-    )
+    return Dataset(name="toy", classes=CLASSES, train=array_set(*images(TRAIN, 1)), test=array_set(*images(TEST, 2)))
 
 
 def config(method: str) -> RunConfig:
@@ -135,6 +133,7 @@ def test_contract(method: str, dataset: Dataset, tmp_path: Path, monkeypatch: py
 
     assert result.keys() >= RESULT
     assert result == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (tmp_path / "run" / "result.json").stat().st_size < 1_000_000  # whatever the scores' size
     assert (result["method"], result["dataset"], result["seed"], result["complete"]) == (method, "toy", 0, True)
     steps = result["steps"]
     assert len(steps) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from bic import METHODS, RECIPES, Correction, ImageSet, Recipe
-from bic.data.images import array_set
 from bic.data.augment import crop_and_flip, shift_colours
+from bic.data.images import array_set
 from bic.data.loader import Batches, plain_batches
 from bic.losses import classification
 from bic.network import Network
@@ -82,8 +83,8 @@ def test_milestones_fall_between_epochs_not_inside() -> None:
 
 def test_triangle_goes_up_and_down() -> None:
     settings = recipe(epochs=5, schedule="triangle", warmup=0.2, learning_rate=0.4, batch_size=8)
-    # Two updates an epoch at shares 0, 1/10, … 9/10: up over two of them, then down over eight.
-    expected = [0.0, 0.2, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05]
+    # Two updates an epoch, at shares 0.05, 0.15, … 0.95: up over two of them, then down over eight.
+    expected = [0.1, 0.3, 0.375, 0.325, 0.275, 0.225, 0.175, 0.125, 0.075, 0.025]
     assert rates(settings, 16) == pytest.approx(expected, abs=1e-9)
 
 
@@ -207,14 +208,14 @@ def test_training_goes_on_bit_for_bit() -> None:
     fit(whole, batches, plain_loss, settings)
     assert whole.epoch == 3
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(*_: object) -> None:
-        raise Killed
+        raise KilledError
 
     first = Training.start(tiny_network(), settings)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(first, batches, plain_loss, settings, after_epoch=kill)
     assert first.epoch == 1
     saved = save({name: value.detach().contiguous() for name, value in first.tensors().items()})
@@ -287,7 +288,7 @@ def test_gradient_noise_has_the_published_deviation() -> None:
 
     fit(Training.start(module, settings), Batches(numbered_images(16), settings, (0,)), loss, settings)
     places.append(module.weights.detach().clone())
-    moves = [after - before for before, after in zip(places, places[1:], strict=False)]
+    moves = [after - before for before, after in pairwise(places)]
     deviations = [float(move.std()) for move in moves]
     # Two updates of 8 images an epoch; on gradients summed over the batch, ours are means.
     expected = [0.3 / (1 + epoch) ** 0.55 / 8 for epoch in (0, 0, 1, 1, 2, 2)]

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
@@ -20,7 +20,7 @@ app = App(
     help="Teach an image classifier new classes batch by batch, without forgetting the old ones.",
     version=__version__,
     help_format="markdown",
-    help_epilogue="Start with `bic demo`; every command has its own `--help` with examples.",
+    help_epilogue="Start with `bic demo`; every command's `--help` has examples.",
 )
 data_app = App(name="data", help="Fetch data sets.")
 app.command(data_app)
@@ -50,7 +50,7 @@ def demo(
     """
     from bic.demo import demo as run_demo
 
-    results = run_demo(out, seed=seed, progress=_progress(quiet))
+    results = run_demo(out, seed=seed, progress=Progress("quiet" if quiet else "auto"))
     console = Console()
     console.print(tables.comparison(results))
     console.print(tables.bias(next(result for result in results if result["method"] == "bic")))
@@ -99,7 +99,8 @@ def run(
     settings = load_settings(config, set_, flags)
     from bic.run import run as run_protocol
 
-    _print_run(run_protocol(settings, out, data=data, progress=_progress(quiet), threads=threads, device=device))
+    progress = Progress("quiet" if quiet else "auto")
+    _print_run(run_protocol(settings, out, data=data, progress=progress, threads=threads, device=device))
 
 
 @app.command
@@ -123,11 +124,7 @@ def get(name: str, *, out: Path | None = None, quiet: Quiet = False) -> None:
     from bic.data.download import data_home
     from bic.data.download import get as download
 
-    print(download(name, out or data_home(), _progress(quiet)))
-
-
-def _progress(quiet: bool) -> Progress:
-    return Progress("quiet" if quiet else "auto")
+    print(download(name, out or data_home(), Progress("quiet" if quiet else "auto")))
 
 
 def _print_run(result: tables.Result) -> None:
@@ -141,18 +138,17 @@ def main() -> None:
     """Run a command: exit code 2 for a user's mistake, 1 for a failure, no traceback."""
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def stop(message: str, code: int) -> NoReturn:
-        errors.print(f"bic: {message}", markup=False)
-        sys.exit(code)
-
     warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
+        return
     except (UserError, CycloptsError) as error:
-        stop(" ".join(str(error).split()), 2)
+        message, code = str(error), 2
     except KeyboardInterrupt:
-        stop("stopped; the same command goes on from here", 130)
+        message, code = "stopped; the same command goes on from here", 130
     except Exception as error:
         if os.environ.get("BIC_TRACEBACK"):
             raise
-        stop(f"failed: {type(error).__name__}: {error}; BIC_TRACEBACK=1 shows where", 1)
+        message, code = f"failed: {type(error).__name__}: {error}; BIC_TRACEBACK=1 shows where", 1
+    errors.print(f"bic: {' '.join(message.split())}", markup=False)
+    sys.exit(code)

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bic.errors import UserError, unknown
 
+Kind = TypeVar("Kind", bound="Settings")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Kind = TypeVar("Kind", bound=Settings)
 
 
 class MemoryBudget(Settings):
@@ -78,11 +76,9 @@ class Recipe(Settings):
         for milestones in (self.milestones, self.balanced_milestones or ()):
             if list(milestones) != sorted(milestones) or not all(0 < share < 1 for share in milestones):
                 raise ValueError(f"milestones must rise between 0 and 1, got {milestones}")
-        sides = [self.image_size or 0, self.resize or self.image_size or 0, *(self.random_resize or ())]
-        if self.image_size is None and (self.resize or self.random_resize):
-            raise ValueError("resize and random_resize need an image_size")
-        if min(sides) < sides[0] or sides[2:] != sorted(sides[2:]):
-            raise ValueError("image_size must be at most resize and random_resize, which must rise")
+        sides = [side for side in (self.resize, *(self.random_resize or ())) if side is not None]
+        if sides and (self.image_size is None or self.image_size > min(sides)):
+            raise ValueError("image_size must be given and at most resize and random_resize")
         return self
 
 
@@ -111,24 +107,19 @@ class RunConfig(Choices):
     held_out: float | None = Field(None, gt=0, lt=1)
     skip_bad: bool = False
 
-    @field_validator("step_sizes", "class_order", mode="before")
+    @field_validator("step_sizes", "class_order", "recipe", mode="before")
     @classmethod
-    def _list(cls, value: Any) -> Any:
-        return value.split(",") if isinstance(value, str) else value
-
-    @field_validator("recipe", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        value = {"name": value} if isinstance(value, str) else value
-        for key in value:
-            if key not in Recipe.model_fields:
-                raise unknown("setting", f"recipe.{key}", [f"recipe.{k}" for k in Recipe.model_fields])
-        return value
+    def _short_form(cls, value: Any, field: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return value
+        return {"name": value} if field.field_name == "recipe" else value.split(",")
 
     @model_validator(mode="after")
-    def _one_plan(self) -> Self:
+    def _consistent(self) -> Self:
         if self.steps is not None and self.step_sizes is not None:
             raise ValueError("steps and step-sizes exclude each other")
+        for key in self.recipe.keys() - Recipe.model_fields.keys():
+            raise unknown("setting", f"recipe.{key}", [f"recipe.{known}" for known in Recipe.model_fields])
         return self
 
 

@@ -41,18 +41,19 @@ def fit_correction(
 ) -> Correction:
     """The α, β that minimise the cross-entropy of the corrected scores on held-out images.
 
-    scores [images, classes] raw, labels [images]; classes count equally, however many images each
-    has. `penalty` adds penalty·β²/2 (the authors' code has 0.1; the paper has none). The problem
-    is convex and has two unknowns, so Newton's method with a line search finds the optimum in
-    double precision. Where the images decide nothing (separable, a single class, too few) the
-    pair is held near the identity and a HeldOutWarning says so.
+    scores [images, classes] raw, labels [images]; classes count equally, however many images each has. `penalty` adds
+    penalty·β²/2 (the authors' code has 0.1; the paper has none). The problem is convex and has two unknowns, so
+    damped Newton steps find the optimum in double precision. Where the images decide nothing
+    (separable, a single class, too few) the pair is held near the identity and a HeldOutWarning says so.
 
     Raises ValueError for scores that are not finite or shapes that do not fit.
     """
     scores = np.asarray(torch.as_tensor(scores).cpu(), dtype=np.float64)
     labels = np.asarray(torch.as_tensor(labels).cpu(), dtype=np.int64)
-    if scores.ndim != 2 or labels.shape != scores.shape[:1] or not np.isfinite(scores).all():
+    if scores.ndim != 2 or labels.shape != scores.shape[:1] or not (np.abs(scores) < 1e100).all():
         raise ValueError(f"finite scores [n, classes] and labels [n], got {scores.shape}, {labels.shape}")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < scores.shape[1]:
+        raise ValueError(f"labels must lie in 0..{scores.shape[1] - 1}, got {labels.min()}..{labels.max()}")
     if num_old in (0, scores.shape[1]) or not len(labels):
         return Correction(1.0, 0.0, num_old)
     problem = _Problem(scores, labels, num_old, penalty)
@@ -66,21 +67,18 @@ def fit_correction(
     margin = corrected[:, :num_old].max(axis=1) - corrected[:, num_old:].max(axis=1)
     error = np.sqrt(np.linalg.inv(curvature)[1, 1])  # of the shift between old and new classes
     if flat or np.mean(np.abs(margin) < error) > UNSETTLED:
-        warnings.warn(
-            f"the held-out set is too small to trust ({len(labels)} images of {scores.shape[1]} "
-            "classes do not settle the bias); give more memory or a larger held-out share",
-            HeldOutWarning,
-            stacklevel=2,
-        )
+        found = f"{len(labels)} images of {scores.shape[1]} classes do not settle the bias"
+        message = f"the held-out set is too small to trust ({found}); give more memory or a larger held-out share"
+        warnings.warn(message, HeldOutWarning, stacklevel=2)
     return fitted
 
 
 class _Problem:
     """The loss as a function of two unknowns, (slope, shift).
 
-    It needs per image the log-sum-exp of the old scores and the new scores only. The new scores are
-    standardised to z = (o − centre) / scale, so that both unknowns of α·o + β = slope·z + shift are
-    of one size whatever the network's scores are.
+    It needs per image the log-sum-exp of the old scores and the new scores only. The new scores are standardised to z
+    = (o − centre) / scale, so that both unknowns of α·o + β = slope·z + shift are of one size whatever the network's
+    scores are.
     """
 
     def __init__(self, scores: Array, labels: npt.NDArray[np.int64], num_old: int, penalty: float) -> None:
@@ -99,19 +97,22 @@ class _Problem:
         """(slope, shift) at the optimum and the curvature (the Hessian) there."""
         point = self.identity
         loss, gradient, hessian = self.loss(point, ridge)
+        damping = 1.0  # where there is no curvature it bounds the step; it fades with the gradient
         for _ in range(MAX_ITERATIONS):
-            step = np.linalg.solve(hessian + 1e-12 * np.trace(hessian) * np.eye(2), gradient)
+            size = float(np.linalg.norm(gradient))
+            if size <= 1e-14 * len(self.weight):
+                break
+            step = np.linalg.solve(hessian + damping * size * np.eye(2), gradient)
             decrease = float(gradient @ step)
-            length = 1.0
-            while length > 1e-10 and decrease > 1e-22 * len(self.weight):
-                trial = point - length * step
-                trial_loss, trial_gradient, trial_hessian = self.loss(trial, ridge)
-                if trial_loss <= loss - 0.25 * length * decrease:
-                    break
-                length /= 2
+            trial = self.loss(point - step, ridge)
+            last = decrease <= 1e-13 * abs(loss)  # within rounding the loss no longer tells; its gradient does
+            if trial[0] <= loss - 0.25 * decrease or (last and np.linalg.norm(trial[1]) < size):
+                point, (loss, gradient, hessian) = point - step, trial
+                damping = max(damping / 10, 1e-9)
+            elif last:
+                break
             else:
-                break  # no further decrease within rounding: this is the optimum
-            point, loss, gradient, hessian = trial, trial_loss, trial_gradient, trial_hessian
+                damping *= 10
         return point, hessian
 
     def loss(self, point: Array, ridge: float) -> tuple[float, Array, Array]:
@@ -129,11 +130,10 @@ class _Problem:
         gradient = np.array([mean - self.is_new * self.own, mass - self.is_new]) @ self.weight
         both = self.weight @ (mean * (1 - mass))
         hessian = np.array([[self.weight @ (square - mean**2), both], [both, self.weight @ (mass * (1 - mass))]])
-        # β = shift − slope·centre/scale, so penalty·β²/2 pulls along this direction.
-        direction = np.array([-self.centre / self.scale, 1.0])
-        away = point - self.identity
-        num_images = len(self.weight)
-        value += num_images * (self.penalty * (direction @ point) ** 2 + ridge * (away @ away)) / 2
-        gradient += num_images * (self.penalty * (direction @ point) * direction + ridge * away)
-        hessian += num_images * (self.penalty * np.outer(direction, direction) + ridge * np.eye(2))
+        # β = shift − slope·centre/scale, so penalty·β²/2 pulls along this direction; the ridge towards the identity.
+        direction, away = np.array([-self.centre / self.scale, 1.0]), point - self.identity
+        beta = direction @ point
+        value += len(own) * (self.penalty * beta**2 + ridge * (away @ away)) / 2
+        gradient += len(own) * (self.penalty * beta * direction + ridge * away)
+        hessian += len(own) * (self.penalty * np.outer(direction, direction) + ridge * np.eye(2))
         return float(value), gradient, hessian

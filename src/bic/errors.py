@@ -13,11 +13,7 @@ class HeldOutWarning(UserWarning):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not among the known ones, with the nearest of them.
-
-    >>> str(unknown("method", "bik", ["bic", "distill"]))
-    "unknown method 'bik'; did you mean 'bic'? Known: bic, distill"
-    """
+    """The error for a name that is not among the known ones, with the nearest of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}? Known" if near else "; known"

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -16,27 +15,20 @@ from bic.data.loader import plain_batches
 from bic.model import Model
 from bic.progress import Progress
 
-BIN_WIDTH = 0.25  # of the histograms of scores
+Arrays = dict[str, npt.NDArray[Any]]
+BIN_WIDTH, MAX_BINS = 0.25, 400  # of the histograms of scores; the bins are widened where they would be more
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """One answer per test image. Classes count in the order in which they were learned."""
+def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -> tuple[Arrays, dict[str, Any]]:
+    """Predictions and metrics on `test`, whose images have the places `index` in the data set's test part.
 
-    index: Indices  # of the image in the data set's test part
-    true: Indices
-    predicted: Indices
-    predicted_uncorrected: Indices
-    confidence: npt.NDArray[np.float32]
-    confidence_uncorrected: npt.NDArray[np.float32]
-
-
-def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -> tuple[Predictions, dict[str, Any]]:
-    """Predictions and metrics on `test`, whose images have the places `index` in the data set."""
+    Predictions are one row per image: index, true, predicted, predicted_uncorrected and both confidences; classes
+    count in the order in which they were learned.
+    """
     num_old = sum(model.heads[:-1])
     answers: list[list[Tensor]] = [[], [], [], []]
     in_top5 = 0
-    histograms = {name: Counter[int]() for name in ("old", "new", "best_old", "best_new")}
+    histograms = {"old": Counter[int](), "new": Counter[int]()}
     with progress.task("evaluating", len(test)) as task:
         for pixels, indices in plain_batches(test):
             raw, final = (scores.cpu() for scores in model.scores(pixels))
@@ -47,15 +39,14 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
                 labels = torch.from_numpy(test.labels[indices])
                 in_top5 += int((final.topk(5, dim=1).indices == labels[:, None]).sum())
             for name, part in (("old", raw[:, :num_old]), ("new", raw[:, num_old:])):
-                if part.shape[1]:
-                    _count(histograms[name], part)
-                    _count(histograms[f"best_{name}"], part.amax(dim=1))
+                bins, sizes = np.unique(np.floor(part.numpy() / BIN_WIDTH).astype(int), return_counts=True)
+                histograms[name].update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
             task.advance(len(indices))
     sure, predicted, sure_raw, predicted_raw = (torch.cat(column).numpy() for column in answers)
     metrics = {
-        "top1": percent(predicted == test.labels),
+        "top1": 100 * float((predicted == test.labels).mean()),
         "top5": 100 * in_top5 / len(test) if len(model.classes) >= 5 else None,
-        "top1_uncorrected": percent(predicted_raw == test.labels),
+        "top1_uncorrected": 100 * float((predicted_raw == test.labels).mean()),
         "top1_per_group": per_group(predicted, test.labels, model.heads),
         "share_on_new": float((predicted >= num_old).mean()),
         "share_on_new_uncorrected": float((predicted_raw >= num_old).mean()),
@@ -63,17 +54,15 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
         "score_histograms": {name: _dense(counts) for name, counts in histograms.items()},
         "head_norms": model.network.head.weight.detach().norm(dim=1).tolist(),
     }
-    return Predictions(index, test.labels, predicted, predicted_raw, sure, sure_raw), metrics
-
-
-def percent(hits: npt.NDArray[np.bool_]) -> float:
-    return 100 * float(hits.mean())
+    answers_of = {"predicted": predicted, "predicted_uncorrected": predicted_raw}
+    sureness = {"confidence": sure, "confidence_uncorrected": sure_raw}
+    return {"index": index, "true": test.labels, **answers_of, **sureness}, metrics
 
 
 def per_group(predicted: Indices, true: Indices, heads: Sequence[int]) -> list[float]:
     """Accuracy on the classes of each step, in percent."""
     groups = [(true >= low) & (true < high) for low, high in pairwise(np.cumsum([0, *heads]))]
-    return [percent(predicted[group] == true[group]) for group in groups]
+    return [100 * float((predicted[group] == true[group]).mean()) for group in groups]
 
 
 def forgetting(per_step: Sequence[Sequence[float]]) -> float | None:
@@ -89,14 +78,15 @@ def forgetting(per_step: Sequence[Sequence[float]]) -> float | None:
     return sum(lost) / len(lost) if lost else None
 
 
-def _count(counts: Counter[int], scores: Tensor) -> None:
-    bins, sizes = np.unique(np.floor(scores.numpy() / BIN_WIDTH).astype(int), return_counts=True)
-    counts.update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
-
-
 def _dense(counts: Counter[int]) -> dict[str, Any] | None:
     """Counts of equal bins from `start` on, in score units."""
     if not counts:
         return None
+    width = BIN_WIDTH
+    while max(counts) - min(counts) >= MAX_BINS:
+        halved = Counter[int]()
+        for number, count in counts.items():
+            halved[number // 2] += count
+        counts, width = halved, 2 * width
     filled = [counts[number] for number in range(min(counts), max(counts) + 1)]
-    return {"start": min(counts) * BIN_WIDTH, "width": BIN_WIDTH, "counts": filled}
+    return {"start": min(counts) * width, "width": width, "counts": filled}

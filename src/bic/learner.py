@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,8 @@ from bic.config import Plan, Recipe
 from bic.correction import fit_correction
 from bic.data.images import ImageSet, Indices, View, join
 from bic.data.loader import Batches
-from bic.losses import classification
 from bic.memory import Memory, by_class, files_of, herd
-from bic.methods import Losses
+from bic.methods import Losses, classification_only
 from bic.model import Model, class_means, extract
 from bic.progress import Progress
 from bic.randomness import generator, seeded
@@ -116,7 +116,7 @@ class Learner:
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
                 # Everything frozen, the network in evaluation mode, no augmentation.
-                scores = extract(self.model.network, held_out, then=self.model.network.head)
+                scores = self.model.network.head(extract(self.model.network, held_out).to(self.device)).detach()
                 num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
                 self.model.correction = fit_correction(scores, held_out.labels, num_old, penalty=penalty)
         with lesson.timed("memory"):
@@ -153,12 +153,12 @@ class Learner:
         if phase == BALANCED and teacher is not None:
             kept = {f"teacher.{name}": value for name, value in teacher.network.state_dict().items()}
 
-        def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
-            return self.method.loss(scores, labels, targets, heads)
-
         title = f"step {step}/{len(self.plan.step_sizes)}, {phase}"
         with self.progress.task(title, recipe.epochs * len(images)) as task:
             task.skip(training.epoch * len(images))
+
+            def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
+                return self.method.loss(scores, labels, targets, heads)
 
             def after_epoch() -> None:
                 task.name = f"{title}, epoch {training.epoch}/{recipe.epochs}"
@@ -218,13 +218,12 @@ class Learner:
         with seeded(self.plan.seed, "head", step.number):
             head = nn.Linear(num_features, len(self.model.classes))
 
-        def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
-            return {"classification": classification(scores, labels)}
-
         title = f"step {step.number}/{len(self.plan.step_sizes)}, head on all data"
         with self.progress.task(title, recipe.epochs * len(images)) as task:
             batches = Batches(features, recipe, (self.plan.seed, "head", step.number))
-            fit(Training.start(head, recipe), batches, loss, recipe, task=task)
+            fit(
+                Training.start(head, recipe), batches, lambda *given: classification_only(*given, ()), recipe, task=task
+            )
         return head.weight.detach().to(self.device), head.bias.detach().to(self.device)
 
     def _draws(self, purpose: str, step: Step) -> np.random.Generator:

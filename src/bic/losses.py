@@ -40,19 +40,15 @@ def distillation_per_head(student: Tensor, teacher: Tensor, heads: Sequence[int]
     `heads` are the numbers of classes learned in each step.
     """
     ends = [end for end in accumulate(heads) if end <= teacher.shape[1]]
-    return torch.stack(
-        [
-            distillation(student[:, end - size : end], teacher[:, end - size : end])
-            for end, size in zip(ends, heads, strict=False)
-        ]
-    ).sum()
+    parts = [slice(end - size, end) for end, size in zip(ends, heads, strict=False)]
+    return torch.stack([distillation(student[:, part], teacher[:, part]) for part in parts]).sum()
 
 
 def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
     """iCaRL's loss: sigmoid cross-entropy over all outputs, mean over batch and outputs.
 
-    Targets are one-hot for new classes and the teacher's sigmoid outputs for the old classes'
-    outputs, for every sample, exemplars included.
+    Targets are one-hot for new classes and the teacher's sigmoid outputs for the old classes' outputs, for every
+    sample, exemplars included.
     """
     targets = F.one_hot(labels, scores.shape[1]).to(scores.dtype)
     if teacher is not None:

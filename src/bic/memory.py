@@ -27,9 +27,8 @@ class ClassMemory:
 class Memory:
     """Exemplars of all classes seen.
 
-    `held_out` is the share f of each class's exemplars that is never trained on, 0 for methods
-    without a correction. Held-out images are ranked by draw when their class is new, and when the
-    memory shrinks both parts are cut by rank.
+    `held_out` is the share f of each class's exemplars that is never trained on, 0 for methods without a correction.
+    Held-out images are ranked by draw when their class is new, and when the memory shrinks both parts are cut by rank.
     """
 
     def __init__(self, budget: MemoryBudget, held_out: float, view: View) -> None:
@@ -57,18 +56,14 @@ class Memory:
 
     def num_held_out(self, num_images: int) -> int:
         """h = max(1, ⌊f·k⌋), the part held out of k exemplars."""
-        return max(1, self._share(num_images)) if self.held_out else 0
-
-    def _share(self, num_images: int) -> int:
-        return math.floor(self.held_out * num_images + 1e-9)
+        return max(1, math.floor(self.held_out * num_images + 1e-9)) if self.held_out else 0
 
     def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
         """Which images of a step to train on, and which to hold out, ranked by a random draw.
 
-        A new class gives as many as an old one has, so that the held-out set is balanced; a class
-        known before gives the share f of its new images until it has as many as the others. No
-        class gives more than f of its own images (but one at least), in any step: a class with
-        few images needs them for training.
+        A new class gives as many as an old one has, so that the held-out set is balanced; a class known before gives
+        the share f of its new images until it has as many as the others. No class gives more than f of its own images
+        (but one at least), in any step: a class with few images needs them for training.
         """
         held: list[Indices] = [np.zeros(0, dtype=np.int64)]
         wanted = self._wanted(images) if self.held_out else 0
@@ -76,7 +71,7 @@ class Memory:
             count = min(wanted, self.num_held_out(len(members)))
             if label in self.classes:
                 missing = wanted - len(self.classes[label].held_out)
-                count = min(max(0, missing), self._share(len(members)))
+                count = min(max(0, missing), math.floor(self.held_out * len(members) + 1e-9))
             elif count >= len(members):
                 raise UserError("a class with a single training image cannot be learned; add images of it")
             held.append(draws.permutation(members)[:count])
@@ -123,13 +118,9 @@ class Memory:
             return parts(min(self.budget.images // num_seen, available))
         train = list(accumulate(map(len, one.train), initial=0))
         held = list(accumulate(map(len, one.held_out), initial=0))
-        fitting = (0, 0)
-        for count in range(1, available + 1):
-            num_train, num_held = parts(count)
-            if train[num_train] + held[num_held] > self.budget.bytes // num_seen:
-                break
-            fitting = num_train, num_held
-        return fitting
+        share = self.budget.bytes // num_seen
+        fits = (pair for pair in map(parts, range(available, 0, -1)) if train[pair[0]] + held[pair[1]] <= share)
+        return next(fits, (0, 0))
 
     def to_table(self) -> pa.Table:
         """All images with class, part and rank; the format of the memory on disk."""

@@ -1,6 +1,5 @@
 """Model: what predicts. A network, its class names, and what turns its scores into answers."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -19,8 +18,8 @@ from bic.train import Tensors, unprefixed
 class Model:
     """A trained classifier.
 
-    At most one of `correction`, `class_means` [classes, dim] and `own_head` (weight [classes,
-    dim], bias [classes]) is set; it decides the answer where the raw scores alone do not.
+    At most one of `correction`, `class_means` [classes, dim] and `own_head` (weight [classes, dim], bias [classes]) is
+    set; it decides the answer where the raw scores alone do not.
     """
 
     network: Network
@@ -87,18 +86,12 @@ class Model:
 
 
 @torch.no_grad()
-def extract(
-    network: Network,
-    images: ImageSet,
-    *,
-    mirrored: bool = False,
-    then: Callable[[Tensor], Tensor] = lambda features: features,
-) -> Tensor:
-    """Features [n, dim] of all images in evaluation mode, or what `then` makes of them."""
+def extract(network: Network, images: ImageSet, *, mirrored: bool = False) -> Tensor:
+    """Features [n, dim] of all images, in evaluation mode."""
     network.eval()
     device = network.head.weight.device
     batches = (pixels.flip(3) if mirrored else pixels for pixels, _ in plain_batches(images))
-    return torch.cat([then(network.features(pixels.to(device))).cpu() for pixels in batches])
+    return torch.cat([network.features(pixels.to(device)).cpu() for pixels in batches])
 
 
 def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Tensor:

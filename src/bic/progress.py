@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 QUIET_SECONDS = 2.0  # a shorter task needs no line of its own
@@ -34,25 +34,22 @@ class Task:
             self.notes = "".join(f"  {name} {value:.3f}" for name, value in notes.items())
         now = time.monotonic()
         if self._owner.bars is not None and self._bar is not None:
-            about = f"{self._rate(now):,.0f} {self.unit}/s{self.notes}"
+            about = self._rate(now)
             self._owner.bars.update(self._bar, completed=self.done, description=self.name, about=about)
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            left = clock((self.total - self.done) / max(self._rate(now), 1e-9))
-            self._say(now, f"{100 * self.done / max(self.total, 1):.0f} %, {left} left")
+            left = (self.total - self.done) * (now - self._started) / max(self.done - self.skipped, 1)
+            share = f"{100 * self.done / max(self.total, 1):.0f} %"
+            self._owner.say(f"{self.name}: {share}, {clock(left)} left, {self._rate(now)}")
 
     def finish(self) -> None:
         now = time.monotonic()
-        if self._owner.bars is not None and self._bar is not None:
-            self._owner.bars.remove_task(self._bar)
         if now - self._started >= QUIET_SECONDS:
-            self._say(now, f"done in {clock(now - self._started)}")
+            self._owner.say(f"{self.name}: done in {clock(now - self._started)}, {self._rate(now)}")
 
-    def _rate(self, now: float) -> float:
-        return (self.done - self.skipped) / max(now - self._started, 1e-9)
-
-    def _say(self, now: float, position: str) -> None:
-        self._owner.say(f"{self.name}: {position}, {self._rate(now):,.0f} {self.unit}/s{self.notes}")
+    def _rate(self, now: float) -> str:
+        rate = (self.done - self.skipped) / max(now - self._started, 1e-9)
+        return f"{rate:,.0f} {self.unit}/s{self.notes}"
 
 
 class Progress:
@@ -72,23 +69,14 @@ class Progress:
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images") -> Iterator[Task]:
         """Announce a piece of work of `total` units."""
-        if self._show_bars:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-            )
-            about = TextColumn("[dim]{task.fields[about]}")
-            self.bars = RichProgress(*columns, TimeRemainingColumn(), about, console=self.console, transient=True)
-            self.bars.start()
-        task = Task(self, name, total, unit)
-        try:
-            yield task
-            task.finish()
-        finally:
-            if self.bars is not None:
-                self.bars.stop()
-                self.bars = None
+        columns = ("{task.description}", BarColumn(24), "{task.percentage:>3.0f} %", TimeRemainingColumn())
+        if not self._show_bars:
+            yield (task := Task(self, name, total, unit))
+        else:
+            with RichProgress(*columns, "[dim]{task.fields[about]}", console=self.console, transient=True) as self.bars:
+                yield (task := Task(self, name, total, unit))
+            self.bars = None
+        task.finish()
 
 
 def clock(seconds: float) -> str:

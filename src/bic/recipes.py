@@ -11,49 +11,27 @@ from bic.methods import METHODS, Method
 from bic.network import Network
 from bic.steps import check_order, check_step_sizes, step_sizes
 
-_CROP_AND_FLIP = {"crop_padding": 4, "flip": True}
+# Milestones are shares of the epochs: after 100, 150, 200 of 250; after 30, 60, 80, 90 of 100.
+_CIFAR = {"learning_rate": 0.1, "milestones": (0.4, 0.6, 0.8), "weight_decay": 2e-4}
+_IMAGENET = {"learning_rate": 0.1, "milestones": (0.3, 0.6, 0.8, 0.9), "weight_decay": 1e-4, "batch_size": 256}
 _TRIANGLE = {"schedule": "triangle", "nesterov": True, "weight_decay": 5e-4}
+_CROP = {"crop_padding": 4, "flip": True}
+_VGG = {"image_size": 224, "resize": 256, "random_resize": (256, 512), "flip": True}
 
 RECIPES: dict[str, dict[str, Any]] = {
     # §6.2 of the paper. The authors' code also scales weight decay by the step; the paper doesn't.
-    "paper-cifar100": {
-        "backbone": "resnet32",
-        "epochs": 250,
-        "learning_rate": 0.1,
-        "milestones": (100 / 250, 150 / 250, 200 / 250),
-        "weight_decay": 2e-4,
-        **_CROP_AND_FLIP,
-    },
-    # §6.2, with VGG's preprocessing.
-    "paper-imagenet": {
-        "backbone": "resnet18",
-        "image_size": 224,
-        "resize": 256,
-        "random_resize": (256, 512),
-        "epochs": 100,
-        "batch_size": 256,
-        "learning_rate": 0.1,
-        "milestones": (0.3, 0.6, 0.8, 0.9),
-        "weight_decay": 1e-4,
-        "flip": True,
-    },
-    "fast": {"backbone": "fast", "epochs": 10, "learning_rate": 0.1, **_TRIANGLE, **_CROP_AND_FLIP},
+    "paper-cifar100": {"backbone": "resnet32", "epochs": 250, **_CIFAR, **_CROP},
+    "paper-imagenet": {"backbone": "resnet18", "epochs": 100, **_IMAGENET, **_VGG},
+    "fast": {"backbone": "fast", "epochs": 10, "learning_rate": 0.1, **_TRIANGLE, **_CROP},
     # Short enough that the bias towards new classes shows on data as easy as digits.
-    "demo": {"backbone": "mlp", "epochs": 2, "batch_size": 32, "learning_rate": 0.2, **_TRIANGLE},
+    "demo": {"backbone": "mlp", "epochs": 2, "batch_size": 32, "learning_rate": 0.15, **_TRIANGLE},
     "vectors": {"backbone": "mlp", "epochs": 20, "batch_size": 64, "learning_rate": 0.05, **_TRIANGLE},
 }
 
 # The compared methods' own published schedules, which the paper's figures for them stand on.
 _ICARL = {"learning_rate": 2.0, "decay": 0.2, "weight_decay": 1e-5, "batch_size": 128}
-_EEIL = {
-    "epochs": 40,
-    "learning_rate": 0.1,
-    "milestones": (0.25, 0.5, 0.75),
-    "balanced_epochs": 30,
-    "balanced_milestones": (1 / 3, 2 / 3),
-    "weight_decay": 1e-4,
-    "batch_size": 128,
-}
+_EEIL = {"epochs": 40, "learning_rate": 0.1, "milestones": (0.25, 0.5, 0.75), "weight_decay": 1e-4, "batch_size": 128}
+_EEIL |= {"balanced_epochs": 30, "balanced_milestones": (1 / 3, 2 / 3)}
 PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
     ("paper-cifar100", "icarl"): {**_ICARL, "epochs": 70, "milestones": (0.7, 0.9)},
     ("paper-imagenet", "icarl"): {**_ICARL, "epochs": 60, "milestones": (2 / 6, 3 / 6, 4 / 6, 5 / 6)},
@@ -84,14 +62,15 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def find_recipe(config: RunConfig, *, default: str = "fast") -> Recipe:
+def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 1) -> Recipe:
     """The recipe a request names, with the method's own parts and then the user's changes."""
     method = find_method(config.method)
     name = config.recipe.get("name") or ("demo" if config.dataset == "digits" else default)
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     chosen = dict(RECIPES[name])
-    chosen["learning_rate"] *= method.learning_rate_scale
+    scale = method.rate_per_class * num_classes if method.rate_per_class else 1.0
+    chosen |= {"learning_rate": chosen["learning_rate"] * scale, "weight_decay": chosen["weight_decay"] / scale}
     chosen |= {**method.recipe, **PUBLISHED.get((name, method.name), {}), **config.recipe, "name": name}
     chosen |= {key: value for key in ("epochs", "backbone") if (value := getattr(config, key)) is not None}
     return checked(Recipe, chosen)
@@ -102,10 +81,11 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     pixels = dataset.train.pixels
     if dataset.image_size is None and (pixels is None or pixels.ndim != 2):
         raise UserError("images must be square; bring them to a size with --set recipe.image_size=32")
-    recipe = find_recipe(config, default="fast" if dataset.image_size else "vectors")
-    defaults = PROTOCOLS.get(dataset.name, Defaults())
-    num_classes = len(dataset.classes)
-    sizes = config.step_sizes or step_sizes(num_classes, steps=config.steps or defaults.steps)
+    defaults, num_classes = PROTOCOLS.get(dataset.name, Defaults()), len(dataset.classes)
+    recipe = find_recipe(config, default="fast" if dataset.image_size else "vectors", num_classes=num_classes)
+    sizes = config.step_sizes
+    if sizes is None:
+        sizes = step_sizes(num_classes, steps=config.steps or defaults.steps)
     check_step_sizes(sizes, num_classes)
     if config.class_order is not None:
         check_order(config.class_order, num_classes)
@@ -124,18 +104,14 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
 
 def _check_every_class_fits(plan: Plan, method: Method, dataset: Dataset) -> None:
     """A class needs one image, in the data and in the memory; two where one of them is held out."""
-    words = "two images" if method.images_per_class == 2 else "one image"
+    per_class, words = (2, "two images") if method.corrects else (1, "one image")
     counts = np.bincount(dataset.train.labels)
-    if counts.min() < method.images_per_class:
-        raise UserError(
-            f"class {dataset.classes[counts.argmin()]!r} has only {counts.min()} training image and "
-            f"{method.name} needs {words}, one of them held out; add images or leave the class out"
-        )
-    needed, have, unit = method.images_per_class * len(dataset.classes), plan.memory.images, "images"
+    if counts.min() < per_class:
+        found = f"class {dataset.classes[counts.argmin()]!r} has only {counts.min()} training image"
+        raise UserError(f"{found} and {method.name} needs {words}, one of them held out; add images or leave it out")
+    needed, have, unit = per_class * len(dataset.classes), plan.memory.images, "images"
     if plan.memory.bytes is not None:
         needed, have, unit = int(needed * dataset.train.mean_bytes()), plan.memory.bytes, "bytes"
     if method.keeps_exemplars and have is not None and have < needed:
-        raise UserError(
-            f"memory must hold {words} per class seen ({needed} {unit} for {len(dataset.classes)} "
-            f"classes), got {have}; raise --memory"
-        )
+        wanted = f"{words} per class seen ({needed} {unit} for {len(dataset.classes)} classes)"
+        raise UserError(f"memory must hold {wanted}, got {have}; raise --memory")

@@ -36,7 +36,6 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
         for name, content in {**files, CHECKSUMS: to_json(sums)}.items():
             _write_synced(temporary / name, content)
         _sync(temporary)
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
@@ -52,10 +51,21 @@ def read_folder(path: Path) -> dict[str, bytes]:
     return files
 
 
+def remove(path: Path) -> None:
+    """Delete a file or folder in one instant, if it is there; a kill leaves it or nothing."""
+    if path.exists():
+        doomed = path.with_name(TEMPORARY + path.name)
+        os.replace(path, doomed)
+        clear_unfinished(path.parent)
+
+
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a killed process was writing."""
+    """Remove what a killed process was writing or deleting."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
-        _remove(leftover)
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -97,23 +107,13 @@ def _written_whole(path: Path) -> Iterator[Path]:
     temporary = path.with_name(TEMPORARY + path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove(temporary)
         yield temporary
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
-        _remove(temporary)
-        raise UserError(
-            f"cannot write {path} ({error.strerror}); what was there before is intact: "
-            "mend that and run the same command again"
-        ) from error
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        clear_unfinished(path.parent)
+        then = "what was there is intact: mend that and run the same command again"
+        raise UserError(f"cannot write {path} ({error.strerror}); {then}") from error
 
 
 def _write_synced(path: Path, content: bytes) -> None:

@@ -16,9 +16,11 @@ from bic.learner import Learned, Learner
 from bic.model import Model
 from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
-from bic.record import locked, write_file
+from bic.record import locked, to_json, write_file
 from bic.run_folder import RunFolder, read_result
 from bic.steps import class_order, plan_steps
+
+Record = dict[str, Any]  # of a step, or the whole result
 
 
 def run(
@@ -29,12 +31,12 @@ def run(
     progress: Progress | None = None,
     threads: int | None = None,
     device: str | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Run one protocol with one method and return its result, the content of `result.json`.
 
-    `out` is the run folder; `data` says where the data set is, or is the data set itself. A run
-    that was interrupted goes on; one that is complete is only read. Raises UserError for what a
-    user can mend, such as a configuration that cannot work or a folder that holds another run.
+    `out` is the run folder; `data` says where the data set is, or is the data set itself. A run that was interrupted
+    goes on; one that is complete is only read. Raises UserError for what a user can mend, such as a configuration that
+    cannot work or a folder that holds another run.
     """
     progress = progress or Progress("quiet")
     if threads is not None:
@@ -55,7 +57,7 @@ def run(
         return _learn_all(learner, folder, dataset, result.get("steps", []))
 
 
-def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: list[dict[str, Any]]) -> dict[str, Any]:
+def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: list[Record]) -> Record:
     """Go through the steps that are not done yet."""
     plan = learner.plan
     order = plan.class_order or class_order(len(dataset.classes), plan.order_seed)
@@ -66,23 +68,18 @@ def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: lis
         resume = folder.load_checkpoint(step.number)
         learned = learner.learn(step, resume=resume, save=folder.save_checkpoint)
         steps.append(_test(learner, learned, folder.path, dataset, order, steps))
-        folder.write_result(summary(plan, learner.model, steps, complete=False))
+        write_file(folder.path / "result.json", to_json(summary(plan, learner.model, steps, complete=False)))
         folder.save_step(learner, step.number)
         learner.progress.say(_sentence(steps[-1], len(plan.step_sizes)))
     folder.finish(len(steps))
     result = summary(plan, learner.model, steps, complete=True)
-    folder.write_result(result)
+    write_file(folder.path / "result.json", to_json(result))
     return result
 
 
 def _test(
-    learner: Learner,
-    learned: Learned,
-    folder: Path,
-    dataset: Dataset,
-    order: Sequence[int],
-    past: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
+    learner: Learner, learned: Learned, folder: Path, dataset: Dataset, order: Sequence[int], past: Sequence[Record]
+) -> Record:
     """Test on all classes seen: predictions go to the folder, the step's record comes back."""
     started = time.perf_counter()
     model, pair = learner.model, learner.model.correction
@@ -90,7 +87,7 @@ def _test(
     index = np.flatnonzero(np.isin(dataset.test.labels, seen))
     predictions, metrics = evaluate(model, dataset.test.of_classes(seen), index, learner.progress)
     packed = io.BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **vars(predictions))
+    np.savez_compressed(packed, allow_pickle=False, **predictions)
     write_file(folder / f"predictions-{len(model.heads)}.npz", packed.getvalue())
     return {
         "step": len(model.heads),
@@ -99,14 +96,12 @@ def _test(
         "alpha": None if pair is None else pair.alpha,
         "beta": None if pair is None else pair.beta,
         "forgetting": forgetting([step["top1_per_group"] for step in (*past, metrics)]),
-        "num_train": learned.num_train,
-        "num_held_out": learned.num_held_out,
-        "num_exemplars": learned.num_exemplars,
+        **vars(learned),
         "seconds": {**learned.seconds, "evaluate": time.perf_counter() - started},
     }
 
 
-def summary(plan: Plan, model: Model, steps: Sequence[dict[str, Any]], *, complete: bool) -> dict[str, Any]:
+def summary(plan: Plan, model: Model, steps: Sequence[Record], *, complete: bool) -> Record:
     """The content of `result.json`."""
     top1 = [step["top1"] for step in steps]
     return {
@@ -125,25 +120,17 @@ def summary(plan: Plan, model: Model, steps: Sequence[dict[str, Any]], *, comple
 
 def _open(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
     recipe = find_recipe(config)
-    dataset = open_dataset(
-        config.dataset,
-        None if data is None else Path(data),
-        image_size=recipe.image_size,
-        resize=recipe.resize,
-        keep_files=recipe.random_resize is not None,
-        label=config.label,
-        skip_bad=config.skip_bad,
-        progress=progress,
+    sizes, choices = (
+        recipe.model_dump(include={"image_size", "resize"}),
+        config.model_dump(include={"label", "skip_bad"}),
     )
-    if dataset.num_skipped:
-        progress.say(f"left out {dataset.num_skipped} broken images")
-    return dataset
+    path, keep_files = None if data is None else Path(data), recipe.random_resize is not None
+    return open_dataset(config.dataset, path, **sizes, **choices, keep_files=keep_files, progress=progress)
 
 
-def _sentence(step: dict[str, Any], num_steps: int) -> str:
+def _sentence(step: Record, num_steps: int) -> str:
     """One step's outcome as a log line."""
-    start = f"step {step['step']}/{num_steps}: {step['seen']} classes, top-1 {step['top1']:.2f} %"
-    if step["alpha"] is None:
-        return start
-    pair = f"α {step['alpha']:.3f}, β {step['beta']:.3f}"
-    return f"{start} (uncorrected {step['top1_uncorrected']:.2f} %, {pair})"
+    text = "step {step}/{total}: {seen} classes, top-1 {top1:.2f} %"
+    if step["alpha"] is not None:
+        text += " (uncorrected {top1_uncorrected:.2f} %, α {alpha:.3f}, β {beta:.3f})"
+    return text.format(total=num_steps, **step)

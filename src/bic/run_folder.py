@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import safetensors.torch
 
+from bic import record
 from bic.config import Plan, RunConfig
 from bic.errors import UserError
 from bic.learner import STAGE1, Checkpoint, Learner
 from bic.model import Model
-from bic.record import (
-    clear_unfinished,
-    read_folder,
-    table_to_bytes,
-    tensors_to_bytes,
-    to_json,
-    write_file,
-    write_folder,
-)
 from bic.version import __version__
 
 FORMAT = 1  # of a run folder; a higher number was written by a newer version
@@ -41,9 +32,9 @@ checkpoint/          where an unfinished run goes on
 class RunFolder:
     """A run on disk. Nothing in it is ever half-written.
 
-    After each step `checkpoint/step-N` holds the whole state, and inside a step
-    `checkpoint/step-N-PHASE-epoch-E` what training needs to go on; a new one is in place before
-    the one it replaces goes. The last step's folder becomes `model`.
+    After each step `checkpoint/step-N` holds the whole state, and inside a step `checkpoint/step-N-PHASE-epoch-E` what
+    training needs to go on; a new one is in place before the one it replaces goes. The last step's folder becomes
+    `model`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,36 +42,33 @@ class RunFolder:
 
     def agree(self, config: RunConfig, plan: Plan) -> Plan:
         """The plan recorded here, if the request is the same; a new folder records this one."""
-        clear_unfinished(self.path)
-        clear_unfinished(self.checkpoints)
+        record.clear_unfinished(self.path)
+        record.clear_unfinished(self.checkpoints)
         asked = config.model_dump(mode="json", exclude_unset=True)
         if not (self.path / "config.json").exists():
             strangers = {child.name for child in self.path.iterdir()} - {".lock", "README.txt"}
             if strangers:
                 raise UserError(f"{self.path} holds other files ({min(strangers)}); choose another --out")
-            write_file(self.path / "README.txt", README.encode())
-            content = {"format": FORMAT, "version": __version__, "asked": asked}
-            write_file(self.path / "config.json", to_json({**content, "plan": plan.model_dump(mode="json")}))
+            record.write_file(self.path / "README.txt", README.encode())
+            content = {"format": FORMAT, "version": __version__, "asked": asked, "plan": plan.model_dump(mode="json")}
+            record.write_file(self.path / "config.json", record.to_json(content))
             return plan
-        recorded = read_config(self.path)
-        old = Plan.model_validate(recorded["plan"])
+        found = read_config(self.path)
+        old = Plan.model_validate(found["plan"])
         # What was chosen automatically then holds now, even if a newer version would choose anew.
-        if old == plan or (recorded["asked"] == asked and old.fingerprint == plan.fingerprint):
+        if old == plan or (found["asked"] == asked and old.fingerprint == plan.fingerprint):
             return old
         named = "; ".join(_differences(old.model_dump(), plan.model_dump()))
         raise UserError(f"{self.path} is a run of another configuration ({named}); choose another --out")
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        write_file(self.path / "result.json", to_json(result))
-
     def save_step(self, learner: Learner, number: int) -> None:
         """Everything the next step starts from."""
         files = {
-            "model.json": to_json({"format": FORMAT, **learner.model.description()}),
-            "weights.safetensors": tensors_to_bytes(learner.model.tensors()),
-            "memory.parquet": table_to_bytes(learner.memory.to_table()),
+            "model.json": record.to_json({"format": FORMAT, **learner.model.description()}),
+            "weights.safetensors": record.tensors_to_bytes(learner.model.tensors()),
+            "memory.parquet": record.table_to_bytes(learner.memory.to_table()),
         }
-        write_folder(self.checkpoints / f"step-{number}", files)
+        record.write_folder(self.checkpoints / f"step-{number}", files)
         self._keep_only({f"step-{number}"})
 
     def load_step(self, learner: Learner) -> int:
@@ -89,17 +77,17 @@ class RunFolder:
         if not done and not self.model.exists():
             return 0
         folder = self.model if self.model.exists() else self.checkpoints / f"step-{max(done)}"
-        files = read_folder(folder)
+        files = record.read_folder(folder)
         learner.restore(_model_of(files), pq.read_table(io.BytesIO(files["memory.parquet"])))
         return len(learner.model.heads)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """What training inside a step goes on from."""
         position = {name: value for name, value in vars(checkpoint).items() if name != "tensors"}
-        tensors = tensors_to_bytes(checkpoint.tensors)
+        tensors = record.tensors_to_bytes(checkpoint.tensors)
         name = f"step-{checkpoint.step}-{checkpoint.phase.replace(' ', '-')}-epoch-{checkpoint.epoch}"
-        files = {"position.json": to_json(position), "training.safetensors": tensors}
-        write_folder(self.checkpoints / name, files)
+        files = {"position.json": record.to_json(position), "training.safetensors": tensors}
+        record.write_folder(self.checkpoints / name, files)
         self._keep_only({name, f"step-{checkpoint.step - 1}"})
 
     def load_checkpoint(self, step: int) -> Checkpoint | None:
@@ -107,7 +95,7 @@ class RunFolder:
         found = []
         for name in self._names():
             if name.startswith(f"step-{step}-"):
-                files = read_folder(self.checkpoints / name)
+                files = record.read_folder(self.checkpoints / name)
                 tensors = safetensors.torch.load(files["training.safetensors"])
                 found.append(Checkpoint(**json.loads(files["position.json"]), tensors=tensors))
         return max(found, key=lambda one: (one.phase != STAGE1, one.epoch), default=None)
@@ -116,23 +104,20 @@ class RunFolder:
         """The last step's state becomes the model, in one instant."""
         if not self.model.exists():
             os.replace(self.checkpoints / f"step-{number}", self.model)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        record.remove(self.checkpoints)
 
     def _names(self) -> list[str]:
         return [path.name for path in self.checkpoints.glob("step-*")]
 
     def _keep_only(self, names: set[str]) -> None:
         for name in set(self._names()) - names:
-            # Renamed first, so that a half-deleted folder is never taken for a checkpoint.
-            doomed = self.checkpoints / f".writing-{name}"
-            os.replace(self.checkpoints / name, doomed)
-            shutil.rmtree(doomed)
+            record.remove(self.checkpoints / name)
 
 
 def load_model(folder: Path | str) -> Model:
     """The model of a run (`RUN/model`, or `RUN` itself), ready to predict."""
     inside = Path(folder) / "model"
-    return _model_of(read_folder(inside if inside.is_dir() else Path(folder)))
+    return _model_of(record.read_folder(inside if inside.is_dir() else Path(folder)))
 
 
 def _model_of(files: Mapping[str, bytes]) -> Model:

@@ -32,27 +32,22 @@ def step_sizes(num_classes: int, *, steps: int) -> tuple[int, ...]:
 
 def check_step_sizes(sizes: Sequence[int], num_classes: int) -> None:
     if not sizes or min(sizes) < 1 or sum(sizes) != num_classes:
-        raise UserError(
-            f"step sizes must be at least 1 and add up to the {num_classes} classes of the data, "
-            f"got {','.join(map(str, sizes))} (sum {sum(sizes)}); change --step-sizes"
-        )
+        got = f"{','.join(map(str, sizes))} (sum {sum(sizes)})"
+        raise UserError(f"step sizes of at least 1 must add up to {num_classes} classes, got {got}; change them")
 
 
 def check_order(order: Sequence[int], num_classes: int) -> None:
     """An explicit order must name every class once."""
     if sorted(order) != list(range(num_classes)):
-        raise UserError(
-            f"class_order must list each of 0..{num_classes - 1} once, got {len(order)} entries; "
-            "leave it out to shuffle by order_seed"
-        )
+        raise UserError(f"class_order must list each of 0..{num_classes - 1} once, got {list(order)}; mend it")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """What one step brings. Labels count classes in the order in which they are learned.
 
-    `train` holds images of this step's classes and of no other. `everything` holds the training
-    images of all classes seen, for the upper bounds that are allowed to see them, else None.
+    `train` holds images of this step's classes and of no other. `everything` holds the training images of all classes
+    seen, for the upper bounds that are allowed to see them, else None.
     """
 
     number: int

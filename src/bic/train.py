@@ -39,8 +39,8 @@ class Teacher:
 def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
     """The rate in an epoch (counted from 0) of which a share is `done`.
 
-    `milestones`: the rate times `decay` for every milestone passed. `triangle`: up over the first
-    `warmup` of all epochs, then down to zero.
+    `milestones`: the rate times `decay` for every milestone passed. `triangle`: up over the first `warmup` of all
+    epochs, then down to zero.
     """
     if recipe.schedule == "milestones":
         passed = sum(epoch >= round(milestone * recipe.epochs) for milestone in recipe.milestones)
@@ -60,15 +60,8 @@ class Training:
 
     @classmethod
     def start(cls, module: nn.Module, recipe: Recipe) -> Self:
-        optimiser = torch.optim.SGD(
-            module.parameters(),
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            weight_decay=recipe.weight_decay,
-            foreach=True,
-        )
-        return cls(module, optimiser)
+        options = recipe.model_dump(include={"momentum", "nesterov", "weight_decay"})
+        return cls(module, torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, foreach=True, **options))
 
     def tensors(self) -> Tensors:
         """Weights under `module.`, momentum under `momentum.`."""
@@ -81,8 +74,8 @@ class Training:
     def restore(self, tensors: Tensors, epoch: int) -> None:
         """Go on from `tensors()`, taken after `epoch` epochs.
 
-        Momentum is laid out in memory like its parameter, as the optimiser would have, so that
-        the resumed arithmetic is the same to the last bit.
+        Momentum is laid out in memory like its parameter, as the optimiser would have, so that the resumed arithmetic
+        is the same to the last bit.
         """
         self.module.load_state_dict(unprefixed(tensors, "module."))
         for name, parameter in self.module.named_parameters():
@@ -114,7 +107,7 @@ def fit(
     for epoch in range(training.epoch, recipe.epochs):
         for number, (images, labels) in enumerate(batches.epoch(epoch)):
             images, labels = images.to(device), labels.to(device)
-            optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, number / len(batches))
+            optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
             targets = None if teacher is None else teacher(images)
             losses = loss(module(images), labels, targets)
             optimiser.zero_grad()

@@ -16,8 +16,6 @@ from bic.progress import Progress
 
 __all__ = ["Dataset", "ImageSet", "Indices", "Labels", "View", "array_set", "data_home", "join", "open_dataset"]
 
-NAMES = ("digits", "cifar100")
-
 
 def open_dataset(
     name_or_path: str,
@@ -32,10 +30,10 @@ def open_dataset(
 ) -> Dataset:
     """Open a data set by its name (`digits`, `cifar100`) or its path; `path` is where a name is.
 
-    `image_size`: the side all images are brought to, the shorter side being scaled to `resize` first
-    (`image_size`, if None) and the middle kept. By default arrays and small square images in Parquet
-    keep their size, and all others get 64. `label`: the label column, for Parquet and CIFAR-100.
-    `skip_bad`: leave out images that can't be read. `keep_files`: decode images only when taken.
+    `image_size`: the side all images are brought to, the shorter side being scaled to `resize` first (`image_size`, if
+    None) and the middle kept. By default arrays and small square images in Parquet keep their size, and all others get
+    64. `label`: the label column, for Parquet and CIFAR-100. `skip_bad`: leave out images that can't be read.
+    `keep_files`: decode images only when taken.
 
     Raises UserError for data that can't be found or used.
 
@@ -49,23 +47,17 @@ def open_dataset(
     elif name_or_path == "digits":
         refuse_label(label, name_or_path)
         dataset = open_digits()
+    elif name_or_path == "cifar100":
+        if (found := find_cifar(data_home())) is None:
+            raise UserError(f"cifar100 is not in {data_home()}; run `bic data get cifar100` or pass --data PATH")
+        dataset = open_cifar(found, name_or_path, label)
     else:
-        source = find_source(name_or_path)
-        name = name_or_path if name_or_path in NAMES else source.resolve().stem
-        dataset = open_source(source, name, label, reader)
+        source = Path(name_or_path).expanduser()
+        dataset = open_source(source, source.resolve().stem, label, reader)
     if image_size is None or dataset.train.files is not None:
         return dataset
     train, test = resized(dataset.train, image_size), resized(dataset.test, image_size)
     return replace(dataset, train=train, test=test)
-
-
-def find_source(name_or_path: str) -> Path:
-    """Where a path, or a name without --data, leads."""
-    if name_or_path != "cifar100":
-        return Path(name_or_path).expanduser()
-    if found := find_cifar(data_home()):
-        return found
-    raise UserError(f"cifar100 is not in {data_home()}; run `bic data get cifar100` or pass --data PATH")
 
 
 def open_source(path: Path, name: str, label: str | None, reader: Reader) -> Dataset:
@@ -74,9 +66,9 @@ def open_source(path: Path, name: str, label: str | None, reader: Reader) -> Dat
     if path.is_file():
         with reading(path), path.open("rb") as file:
             start = file.read(4)
-    elif not path.exists() and path == Path(name):
-        raise unknown("data set", name, NAMES)
     elif not path.exists():
+        if path.name == name and not path.suffix:
+            raise unknown("data set", name, ("digits", "cifar100"))
         raise UserError(f"{path} does not exist; check the path")
     cifar = find_cifar(path)
     if start.startswith(b"\x1f\x8b") or cifar is not None:
@@ -88,10 +80,8 @@ def open_source(path: Path, name: str, label: str | None, reader: Reader) -> Dat
         return open_npz(path, name)
     if (path / "train").is_dir():
         return open_folder(path, name, reader)
-    raise UserError(
-        f"{path} is no data that we can read; pass an .npz file, a folder with train/CLASS/ and "
-        "test/CLASS/, a folder of Parquet files, or CIFAR-100's folder or archive"
-    )
+    known = "an .npz file, a folder with train/CLASS/ and test/CLASS/, Parquet files, or CIFAR-100's folder or archive"
+    raise UserError(f"{path} is no data that we can read; pass {known}")
 
 
 def refuse_label(label: str | None, source: str | Path) -> None:

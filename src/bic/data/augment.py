@@ -30,12 +30,8 @@ def crop_and_flip(images: Tensor, padding: int, draws: np.random.Generator, *, f
     if flip:
         columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
     columns = left[:, None] + columns
-    return padded[
-        torch.arange(count)[:, None, None, None],
-        torch.arange(channels)[None, :, None, None],
-        rows[:, None, :, None],
-        columns[:, None, None, :],
-    ]
+    image, channel = torch.arange(count)[:, None, None, None], torch.arange(channels)[None, :, None, None]
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def shift_colours(images: Tensor, brightness: float, contrast: float, draws: np.random.Generator) -> Tensor:

@@ -4,10 +4,9 @@ import hashlib
 import http.client
 import os
 import urllib.request
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from bic.errors import UserError, unknown
 from bic.progress import Progress, Task
@@ -16,8 +15,7 @@ TIMEOUT_SECONDS = 30.0
 CHUNK_BYTES = 2**18
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """A published file."""
 
     url: str

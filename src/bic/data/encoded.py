@@ -42,8 +42,8 @@ class Reader:
     def read(self, name: str, classes: Sequence[str], parts: Sequence[Part], *, keep_own_size: bool) -> Dataset:
         """Check every image of (train, test), and decode them if all the pixels fit in memory.
 
-        `keep_own_size`: if no size is asked for and all images share a small square one, keep that.
-        Raises UserError for an image that can't be read, unless `skip_bad`.
+        `keep_own_size`: if no size is asked for and all images share a small square one, keep that. Raises UserError
+        for an image that can't be read, unless `skip_bad`.
         """
         modes, sides = set[str](), set[int]()
 
@@ -62,6 +62,8 @@ class Reader:
         decode = not self.keep_files and sum(map(len, kept)) * view.channels * size**2 <= PIXELS_IN_MEMORY
         train, test = (self._gather(*each, view, decode=decode) for each in zip(parts, kept, strict=True))
         num_skipped = sum(len(part.files) for part in parts) - len(train) - len(test)
+        if num_skipped:
+            self.progress.say(f"left out {num_skipped} broken images")
         return Dataset(name=name, classes=tuple(classes), train=train, test=test, num_skipped=num_skipped)
 
     def _gather(self, part: Part, good: Indices, view: View, *, decode: bool) -> ImageSet:

@@ -91,9 +91,9 @@ def encode(pixels: Tensor) -> bytes:
 class ImageSet:
     """Labelled images.
 
-    `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], or
-    float32 [n, dim] for vectors), or encoded (`files`) and decoded through `view` when taken, or
-    both: then `files` are what a memory stores and `pixels` what is trained on.
+    `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], or float32 [n, dim] for
+    vectors), or encoded (`files`) and decoded through `view` when taken, or both: then `files` are what a memory
+    stores and `pixels` what is trained on.
     """
 
     labels: Labels
@@ -153,11 +153,9 @@ def join(sets: Sequence[ImageSet]) -> ImageSet:
     labels = np.concatenate([part.labels for part in parts])
     files = [file for part in parts for file in part.files or ()]
     in_memory = any(part.pixels is not None for part in parts)
+    pixels = torch.cat([part.take(part.everything) for part in parts]) if in_memory else None
     return ImageSet(
-        labels=labels,
-        view=parts[0].view,
-        pixels=torch.cat([part.take(part.everything) for part in parts]) if in_memory else None,
-        files=files if len(files) == len(labels) else None,
+        labels=labels, view=parts[0].view, pixels=pixels, files=files if len(files) == len(labels) else None
     )
 
 

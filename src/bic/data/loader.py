@@ -15,8 +15,8 @@ from bic.randomness import Address, generator
 class Batches:
     """An image set in shuffled, augmented batches; each image once an epoch.
 
-    Order and augmentation of a batch depend on (address, epoch, batch) alone, so any epoch can be
-    made again without the ones before it.
+    Order and augmentation of a batch depend on (address, epoch, batch) alone, so any epoch can be made again without
+    the ones before it.
     """
 
     def __init__(self, images: ImageSet, recipe: Recipe, address: Address) -> None:

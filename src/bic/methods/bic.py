@@ -25,40 +25,13 @@ def distilling(scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Se
     }
 
 
-BIC = Method(
-    name="bic",
-    summary="distillation, then the bias towards new classes corrected on held-out images",
-    loss=distilling,
-    corrects=True,
-)
-
-DISTILL = replace(
-    BIC,
-    name="distill",
-    summary="distillation and classification without correction (the paper's baseline-2)",
-    corrects=False,
-)
-
-FINETUNE = replace(
-    DISTILL,
-    name="finetune",
-    summary="classification loss only, with exemplars (the paper's baseline-1)",
-    loss=classification_only,
-    uses_teacher=False,
-)
-
+BIC = Method("bic", "distillation, then the bias towards new classes corrected", distilling, corrects=True)
+DISTILL = replace(BIC, name="distill", summary="distillation without correction (baseline-2)", corrects=False)
+FINETUNE = Method("finetune", "classification loss only (baseline-1)", classification_only, uses_teacher=False)
 FC_RETRAIN = replace(
-    DISTILL,
-    name="fc-retrain",
-    summary="upper bound: distill, then the head alone retrained on all data, old data included",
-    sees_old_data="head",
+    DISTILL, name="fc-retrain", summary="upper bound: head retrained on all data", sees_old_data="head"
 )
-
 JOINT = replace(
-    FINETUNE,
-    name="joint",
-    summary="upper bound: everything retrained from scratch on all data, old data included",
-    keeps_exemplars=False,
-    sees_old_data="network",
-    starts_afresh=True,
+    FINETUNE, name="joint", summary="upper bound: everything retrained on all data", sees_old_data="network"
 )
+JOINT = replace(JOINT, keeps_exemplars=False, starts_afresh=True)

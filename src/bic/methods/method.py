@@ -8,17 +8,17 @@ from torch import Tensor
 
 Losses = dict[str, Tensor]
 
-# (scores [batch, seen], labels [batch], teacher's scores [batch, old] or None in the first step,
-# the number of classes learned in each step) → named terms whose sum is minimised
+# (scores [batch, seen], labels [batch], teacher's scores [batch, old] or None in the first step, the number of classes
+# learned in each step) → named terms whose sum is minimised
 Loss = Callable[[Tensor, Tensor, Tensor | None, Sequence[int]], Losses]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Method:
     """How one method learns a step. The training loop, memory and evaluation are shared.
 
-    `sees_old_data` marks the upper bounds: "head" retrains the head alone on all classes' data
-    for evaluation, "network" trains everything on them.
+    `sees_old_data` marks the upper bounds: "head" retrains the head alone on all classes' data for evaluation,
+    "network" trains everything on them.
     """
 
     name: str
@@ -32,9 +32,4 @@ class Method:
     starts_afresh: bool = False
     balanced_phase: bool = False
     recipe: Mapping[str, Any] = field(default_factory=dict)  # settings it brings to any recipe
-    learning_rate_scale: float = 1.0
-
-    @property
-    def images_per_class(self) -> int:
-        """The fewest images of a class it can work with."""
-        return 2 if self.corrects else 1
+    rate_per_class: float | None = None  # the learning rate's factor for each class of the data

@@ -23,8 +23,8 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut: the basic block of He et al. (2015).
 
-    Where the shape changes the shortcut is a 1×1 convolution, or, `parameter_free`, every second
-    pixel with zeros for the new channels (their option A, as in the CIFAR networks).
+    Where the shape changes the shortcut is a 1×1 convolution, or, `parameter_free`, every second pixel with zeros for
+    the new channels (their option A, as in the CIFAR networks).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, parameter_free: bool) -> None:
@@ -34,9 +34,8 @@ class Block(nn.Module):
         self.stride, self.padding = stride, outputs - inputs
         self.project: nn.Module | None = None
         if not parameter_free and (stride != 1 or inputs != outputs):
-            self.project = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            project = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.project = nn.Sequential(project, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -77,12 +76,8 @@ def resnet32(channels: int, image_size: int | None) -> nn.Module:
 
 def resnet18(channels: int, image_size: int | None) -> nn.Module:
     """The ImageNet network: four stages of two blocks, 64 to 512 channels."""
-    stem = nn.Sequential(
-        nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, padding=1),
-    )
+    first = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+    stem = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
     return ResNet(stem, [64, 128, 256, 512], 2, parameter_free=False)
 
 
@@ -93,8 +88,7 @@ class Whitening(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        dim = 4 * channels
-        identity = torch.eye(dim).view(dim, channels, 2, 2)
+        identity = torch.eye(4 * channels).view(-1, channels, 2, 2)
         self.register_buffer("weight", torch.cat([identity, -identity]))
 
     def measure(self, images: Tensor) -> None:
@@ -128,9 +122,6 @@ class Fast(nn.Module):
             layers += [conv3x3(inputs, width), nn.MaxPool2d(2), nn.BatchNorm2d(width), nn.GELU()]
             layers += [conv3x3(width, width), nn.BatchNorm2d(width), nn.GELU()]
         self.groups = nn.Sequential(*layers)
-
-    def measure(self, images: Tensor) -> None:
-        self.whitening.measure(images)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.groups(self.whitening(x))

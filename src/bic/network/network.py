@@ -4,34 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bic.network.backbones import build_backbone
-
-
-class Normalise(nn.Module):
-    """Pixel values (or vector entries) to zero mean and unit deviation per channel."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("deviation", torch.ones(channels))
-
-    def measure(self, images: Tensor) -> None:
-        """Take mean and deviation from images [n, channels, ...]."""
-        dims = [dim for dim in range(images.ndim) if dim != 1]
-        values = images.double()
-        self.mean.copy_(values.mean(dims))
-        self.deviation.copy_(values.std(dims, correction=0))
-        # A constant channel is centred and left alone.
-        self.deviation[self.deviation < 1e-6] = 1.0
-
-    def forward(self, images: Tensor) -> Tensor:
-        shape = (1, -1) + (1,) * (images.ndim - 2)
-        layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
-        values = images.to(torch.float32, memory_format=layout)
-        return (values - self.mean.view(shape)) / self.deviation.view(shape)
+from bic.errors import UserError
+from bic.network.backbones import Fast, build_backbone
 
 
 class Head(nn.Module):
@@ -54,26 +28,25 @@ class Head(nn.Module):
 
 
 class Network(nn.Module):
-    """Images, uint8 or float in pixel values, to raw scores of all classes seen."""
+    """Images, uint8 or float in pixel values (or vectors), to raw scores of all classes seen."""
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, backbone: str, *, channels: int, image_size: int | None) -> None:
         super().__init__()
-        self.normalise = Normalise(channels)
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("deviation", torch.ones(channels))
         self.backbone = build_backbone(backbone, channels=channels, image_size=image_size)
-        self.num_features = self._measure_features(channels, image_size)
+        sides = () if image_size is None else (image_size, image_size)
+        with torch.no_grad():
+            features = self.backbone.eval()(torch.zeros(2, channels, *sides))
+        if features.ndim != 2:
+            raise UserError(f"a backbone must map images to [batch, dim], {backbone} gives {list(features.shape)}")
+        self.num_features = int(features.shape[1])
         self.head = Head(self.num_features)
         if image_size is not None:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def _measure_features(self, channels: int, image_size: int | None) -> int:
-        shape = (2, channels) if image_size is None else (2, channels, image_size, image_size)
-        self.backbone.eval()
-        with torch.no_grad():
-            features = self.backbone(torch.zeros(shape))
-        self.backbone.train()
-        if features.ndim != 2:
-            raise ValueError(f"a backbone maps images to features [batch, dim], got {tuple(features.shape)}")
-        return int(features.shape[1])
 
     @property
     def num_classes(self) -> int:
@@ -81,13 +54,22 @@ class Network(nn.Module):
 
     def prepare(self, images: Tensor) -> None:
         """Measure what is fixed from the first step's images: normalisation, and whitening."""
-        self.normalise.measure(images)
-        measure = getattr(self.backbone, "measure", None)
-        if measure is not None:
-            measure(self.normalise(images))
+        values = images.double()
+        dims = [dim for dim in range(images.ndim) if dim != 1]
+        self.mean.copy_(values.mean(dims))
+        self.deviation.copy_(values.std(dims, correction=0))
+        self.deviation[self.deviation < 1e-6] = 1.0  # a constant channel is centred and left alone
+        if isinstance(self.backbone, Fast):
+            self.backbone.whitening.measure(self._normalised(images))
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
+        shape = (1, -1) + (1,) * (images.ndim - 2)
+        values = images.to(torch.float32, memory_format=layout)
+        return (values - self.mean.view(shape)) / self.deviation.view(shape)
 
     def features(self, images: Tensor) -> Tensor:
-        features: Tensor = self.backbone(self.normalise(images))
+        features: Tensor = self.backbone(self._normalised(images))
         return features
 
     def forward(self, images: Tensor) -> Tensor:

@@ -12,18 +12,10 @@ from matplotlib.figure import Figure
 
 from bic.report.tables import UPPER_BOUNDS, Result
 
+NAMES = ("bic", "distill", "finetune", "lwf", "icarl", "eeil", "fc-retrain", "joint")
 # Okabe and Ito's colours, which the colour-blind can tell apart.
-COLOURS = {
-    "bic": "#D55E00",
-    "distill": "#0072B2",
-    "finetune": "#56B4E9",
-    "lwf": "#999999",
-    "icarl": "#009E73",
-    "eeil": "#CC79A7",
-    "fc-retrain": "#E69F00",
-    "joint": "#000000",
-}
-MARKERS = dict(zip(COLOURS, "osv^DPX*", strict=True))
+PALETTE = ["#D55E00", "#0072B2", "#56B4E9", "#999999", "#009E73", "#CC79A7", "#E69F00", "#000000"]
+COLOURS, MARKERS = dict(zip(NAMES, PALETTE, strict=True)), dict(zip(NAMES, "osv^DPX*", strict=True))
 
 
 def picture(results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
@@ -47,18 +39,16 @@ def accuracy_curves(axes: Axes, results: Sequence[Result]) -> None:
     for result in results:
         name = result["method"]
         bound = name in UPPER_BOUNDS
-        axes.plot(
-            [step["seen"] for step in result["steps"]],
-            [step["top1"] for step in result["steps"]],
-            color=COLOURS.get(name),
-            marker=MARKERS.get(name, "o"),
-            linestyle="--" if bound else "-",
-            linewidth=2.5 if name == "bic" else 1.4,
-            zorder=3 if name == "bic" else 2,
-            label=f"{name} (sees old data)" if bound else name,
-        )
-    axes.set(xlabel="classes seen", ylabel="top-1 accuracy (%)", title="Accuracy after each step")
-    axes.set_xticks([step["seen"] for step in results[0]["steps"]])
+        looks: dict[str, Any] = {
+            "color": COLOURS.get(name),
+            "marker": MARKERS.get(name, "o"),
+            "linestyle": "--" if bound else "-",
+        }
+        looks |= {"linewidth": 2.5, "zorder": 3} if name == "bic" else {"linewidth": 1.4, "zorder": 2}
+        points = [(step["seen"], step["top1"]) for step in result["steps"]]
+        axes.plot(*zip(*points, strict=True), label=f"{name} (sees old data)" if bound else name, **looks)
+    ticks = [step["seen"] for step in results[0]["steps"]]
+    axes.set(xlabel="classes seen", ylabel="top-1 accuracy (%)", title="Accuracy after each step", xticks=ticks)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8.5, frameon=False, loc="lower left")
 
@@ -72,5 +62,4 @@ def confusion(axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], n
     axes.axvline(num_old - 0.5, color="#0072B2", linewidth=1.2, linestyle="--")
     axes.set(xlabel="answer (dashed: newest classes to the right)", ylabel="true class")
     if size <= 12:
-        axes.set_xticks(range(size))
-        axes.set_yticks(range(size))
+        axes.set(xticks=range(size), yticks=range(size))

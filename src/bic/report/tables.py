@@ -29,11 +29,8 @@ def comparison(results: Sequence[Result]) -> Table:
     title = "Top-1 accuracy (%) on all classes seen, by number of classes"
     table = _table(title, "method", [*seen, "average", "without first"])
     for result in results:
-        cells = [
-            *(step["top1"] for step in result["steps"]),
-            result["average_top1"],
-            result["average_incremental_top1"],
-        ]
+        averages = result["average_top1"], result["average_incremental_top1"]
+        cells = [*(step["top1"] for step in result["steps"]), *averages]
         note = " (sees old data)" if result["method"] in UPPER_BOUNDS else ""
         style = "bold" if result["method"] == "bic" else None
         table.add_row(result["method"] + note, *map(number, cells), style=style)
