@@ -217,13 +217,10 @@ class Learner:
         recipe = self.recipe.model_copy(update={"random_resize": None})
         with seeded(self.plan.seed, "head", step.number):
             head = nn.Linear(num_features, len(self.model.classes))
-
         title = f"step {step.number}/{len(self.plan.step_sizes)}, head on all data"
         with self.progress.task(title, recipe.epochs * len(images)) as task:
             batches = Batches(features, recipe, (self.plan.seed, "head", step.number))
-            fit(
-                Training.start(head, recipe), batches, lambda *given: classification_only(*given, ()), recipe, task=task
-            )
+            fit(Training.start(head, recipe), batches, partial(classification_only, heads=()), recipe, task=task)
         return head.weight.detach().to(self.device), head.bias.detach().to(self.device)
 
     def _draws(self, purpose: str, step: Step) -> np.random.Generator:
