@@ -58,8 +58,8 @@ def confusion(axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], n
     size = int(true.max()) + 1
     counts = np.zeros((size, size))
     np.add.at(counts, (true, predicted), 1)
-    axes.imshow(counts / counts.sum(axis=1, keepdims=True), cmap="magma_r", vmin=0, vmax=1)
-    axes.axvline(num_old - 0.5, color="#0072B2", linewidth=1.2, linestyle="--")
-    axes.set(xlabel="answer (dashed: newest classes to the right)", ylabel="true class")
+    axes.imshow(counts / counts.sum(axis=1, keepdims=True), cmap="Blues", vmin=0, vmax=1)
+    axes.axvline(num_old - 0.5, color="#D55E00", linewidth=1.2, linestyle="--")
+    axes.set(xlabel="answer (right of the line: newest classes)", ylabel="true class")
     if size <= 12:
         axes.set(xticks=range(size), yticks=range(size))
