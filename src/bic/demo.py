@@ -20,7 +20,8 @@ def demo(out: Path, *, seed: int, progress: Progress) -> list[dict[str, Any]]:
     for number, name in enumerate(METHODS, start=1):
         progress.say(f"method {number}/{len(METHODS)}: {name}, {METHODS[name].summary}")
         config = RunConfig(dataset="digits", method=name, seed=seed)
-        results.append(run(config, out / name, data=dataset, progress=progress))
+        # One thread suits so small a network best.
+        results.append(run(config, out / name, data=dataset, progress=progress, threads=1))
     num_steps = len(results[0]["steps"])
     with np.load(out / "bic" / f"predictions-{num_steps}.npz") as predictions:
         picture(results, predictions, out / "demo.png")

@@ -16,8 +16,8 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def _table(title: str, first: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.add_column(first)
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left")
+    table.add_column(first, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table
@@ -31,9 +31,10 @@ def comparison(results: Sequence[Result]) -> Table:
     for result in results:
         averages = result["average_top1"], result["average_incremental_top1"]
         cells = [*(step["top1"] for step in result["steps"]), *averages]
-        note = " (sees old data)" if result["method"] in UPPER_BOUNDS else ""
+        note = " *" if result["method"] in UPPER_BOUNDS else ""
         style = "bold" if result["method"] == "bic" else None
         table.add_row(result["method"] + note, *map(number, cells), style=style)
+    table.caption = "* upper bound: sees old data, which no other method may"
     return table
 
 
