@@ -104,7 +104,8 @@ class Learner:
         new = step.train.select(trained)
         train = join([new, self.memory.train_images()])
         if self.method.sees_old_data == "network":
-            train = _everything(step)
+            assert step.everything is not None, "an upper bound needs a step with all data"
+            train = step.everything
         held_out = join([self.memory.held_out_images(), step.train.select(held)])
 
         teacher = self._grow(step, train)
@@ -116,7 +117,8 @@ class Learner:
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
                 # Everything frozen, the network in evaluation mode, no augmentation.
-                scores = self.model.network.head(extract(self.model.network, held_out).to(self.device)).detach()
+                features = extract(self.model.network, held_out, self.progress)
+                scores = self.model.network.head(features.to(self.device)).detach()
                 num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
                 self.model.correction = fit_correction(scores, held_out.labels, num_old, penalty=penalty)
         with lesson.timed("memory"):
@@ -197,36 +199,32 @@ class Learner:
         if self.plan.exemplars == "random":
             draws = self._draws("exemplars", step)
             return {label: draws.permutation(own)[:limit] for label, own in members.items()}
-        features = extract(self.model.network, images)
+        features = extract(self.model.network, images, self.progress)
         return {label: own[herd(features[own], limit)] for label, own in members.items()}
 
     def _choose_classifier(self, step: Step) -> None:
         """What answers in place of the head, for the methods that have such a thing."""
         if self.method.classify == "nearest mean":
             # Mirror images are averaged in where the recipe shows the network mirror images.
-            exemplars, mirrored = self.memory.train_images(), self.recipe.flip
-            self.model.class_means = class_means(self.model.network, exemplars, mirrored=mirrored)
+            exemplars, mirrored = self.memory.train_images(), self.recipe.flip and self.view.size is not None
+            self.model.class_means = class_means(self.model.network, exemplars, self.progress, mirrored=mirrored)
         if self.method.sees_old_data == "head":
             self.model.own_head = self._retrain_head(step)
 
     def _retrain_head(self, step: Step) -> tuple[Tensor, Tensor]:
         """A fresh head trained on the frozen features of all classes' data. It only evaluates."""
-        images, num_features = _everything(step), self.model.network.num_features
-        pixels = extract(self.model.network, images)
-        features = ImageSet(labels=images.labels, view=View(channels=num_features), pixels=pixels)
+        assert step.everything is not None, "an upper bound needs a step with all data"
+        num_features, labels = self.model.network.num_features, step.everything.labels
+        pixels = extract(self.model.network, step.everything, self.progress)
+        features = ImageSet(labels=labels, view=View(channels=num_features), pixels=pixels)
         recipe = self.recipe.model_copy(update={"random_resize": None})
         with seeded(self.plan.seed, "head", step.number):
             head = nn.Linear(num_features, len(self.model.classes))
         title = f"step {step.number}/{len(self.plan.step_sizes)}, head on all data"
-        with self.progress.task(title, recipe.epochs * len(images)) as task:
+        with self.progress.task(title, recipe.epochs * len(features)) as task:
             batches = Batches(features, recipe, (self.plan.seed, "head", step.number))
             fit(Training.start(head, recipe), batches, partial(classification_only, heads=()), recipe, task=task)
         return head.weight.detach().to(self.device), head.bias.detach().to(self.device)
 
     def _draws(self, purpose: str, step: Step) -> np.random.Generator:
         return generator(self.plan.seed, purpose, step.number)
-
-
-def _everything(step: Step) -> ImageSet:
-    assert step.everything is not None, "an upper bound needs a step with all data"
-    return step.everything

@@ -11,6 +11,7 @@ from bic.correction import Correction
 from bic.data.images import ImageSet, View
 from bic.data.loader import plain_batches
 from bic.network import Network
+from bic.progress import Progress
 from bic.train import Tensors, unprefixed
 
 
@@ -86,15 +87,19 @@ class Model:
 
 
 @torch.no_grad()
-def extract(network: Network, images: ImageSet, *, mirrored: bool = False) -> Tensor:
+def extract(network: Network, images: ImageSet, progress: Progress, *, mirrored: bool = False) -> Tensor:
     """Features [n, dim] of all images, in evaluation mode."""
     network.eval()
-    device = network.head.weight.device
-    batches = (pixels.flip(3) if mirrored else pixels for pixels, _ in plain_batches(images))
-    return torch.cat([network.features(pixels.to(device)).cpu() for pixels in batches])
+    parts = []
+    with progress.task("computing features", len(images)) as task:
+        for pixels, indices in plain_batches(images):
+            pixels = (pixels.flip(3) if mirrored else pixels).to(network.head.weight.device)
+            parts.append(network.features(pixels).cpu())
+            task.advance(len(indices))
+    return torch.cat(parts)
 
 
-def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Tensor:
+def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool) -> Tensor:
     """iCaRL's class means: the renormalised average of the exemplars' normalised features.
 
     `mirrored` averages in the mirror images' features too.
@@ -102,5 +107,6 @@ def class_means(network: Network, exemplars: ImageSet, *, mirrored: bool) -> Ten
     labels = torch.from_numpy(exemplars.labels)
     means = torch.zeros(int(labels.max()) + 1, network.num_features, dtype=torch.float64)
     for flip in (False, True) if mirrored else (False,):
-        means.index_add_(0, labels, F.normalize(extract(network, exemplars, mirrored=flip).double(), dim=1))
+        features = extract(network, exemplars, progress, mirrored=flip)
+        means.index_add_(0, labels, F.normalize(features.double(), dim=1))
     return F.normalize(means, dim=1).float().to(network.head.weight.device)

@@ -1,6 +1,6 @@
 """The paper's recipes and the fast ones, by name, and how a request becomes a plan."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,19 +40,13 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-class Defaults(NamedTuple):
-    """What a protocol takes where the user says nothing."""
-
-    steps: int = 5
-    memory: int = 2000
-    held_out: float = 0.1
-
-
+# What a protocol takes where the user says nothing: steps, images in the memory, share of them held out.
+USUAL = (5, 2000, 0.1)
 PROTOCOLS = {
-    "imagenet100": Defaults(steps=10),
-    "imagenet1000": Defaults(steps=10, memory=20_000),
-    "celeb10000": Defaults(steps=10, memory=50_000, held_out=0.2),
-    "digits": Defaults(memory=120, held_out=0.25),
+    "imagenet100": (10, 2000, 0.1),
+    "imagenet1000": (10, 20_000, 0.1),
+    "celeb10000": (10, 50_000, 0.2),
+    "digits": (5, 120, 0.25),
 }
 
 
@@ -81,11 +75,11 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     pixels = dataset.train.pixels
     if dataset.image_size is None and (pixels is None or pixels.ndim != 2):
         raise UserError("images must be square; bring them to a size with --set recipe.image_size=32")
-    defaults, num_classes = PROTOCOLS.get(dataset.name, Defaults()), len(dataset.classes)
+    (steps, images, held_out), num_classes = PROTOCOLS.get(dataset.name, USUAL), len(dataset.classes)
     recipe = find_recipe(config, default="fast" if dataset.image_size else "vectors", num_classes=num_classes)
     sizes = config.step_sizes
     if sizes is None:
-        sizes = step_sizes(num_classes, steps=config.steps or defaults.steps)
+        sizes = step_sizes(num_classes, steps=config.steps or steps)
     check_step_sizes(sizes, num_classes)
     if config.class_order is not None:
         check_order(config.class_order, num_classes)
@@ -93,8 +87,8 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
         **{**{name: getattr(config, name) for name in Choices.model_fields}, "dataset": dataset.name},
         fingerprint=dataset.fingerprint,
         step_sizes=sizes,
-        memory=config.memory or MemoryBudget(images=defaults.memory),
-        held_out=config.held_out or defaults.held_out,
+        memory=config.memory or MemoryBudget(images=images),
+        held_out=config.held_out or held_out,
         recipe=recipe.model_copy(update={"image_size": dataset.image_size}),
     )
     _check_every_class_fits(plan, find_method(config.method), dataset)
