@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test check format clean
+.PHONY: demo test lint check format clean
 
 demo: $(STAMP)
 	$(BIN)/bic demo
@@ -12,11 +12,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
-check: $(STAMP)
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
+
+check: lint test
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
