@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from bic import RECIPES, __version__
+from bic import RECIPES, UserError, __version__, load_model
 from bic.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
@@ -138,6 +138,14 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "missing.npz"], ["missing.npz"]),
         (["run", "cifar100"], ["bic data get cifar100", "--data PATH"]),
         (["show", "nowhere"], ["nowhere has no readable config.json"]),
+        (["run", "digits", "--device", "banana"], ["cannot use --threads None, --device banana"]),
+        (["run", "digits", "--threads", "0"], ["cannot use --threads 0"]),
+        (["run", "digits", "--memory", "9" * 25], ["memory.images must be less than"]),
+        (["run", "digits", "--set", "recipe=5"], ["recipe"]),
+        (["run", "digits", "--set", "recipe.learning_rate=inf"], ["learning_rate must be a finite number"]),
+        (["run", "digits", "--set", "memory=100", "--set", "memory.images=100"], ["memory must be a table"]),
+        (["run", "digits", "--backbone", "math:sqrt"], ["backbone math:sqrt cannot be built"]),
+        (["demo", "--seed", "-1"], ["seed must be greater than or equal to 0, got -1"]),
         (["data", "get", "cifar10"], ["did you mean 'cifar100'?"]),
     ],
 )
@@ -187,7 +195,14 @@ def test_a_folder_of_a_newer_version_is_refused(bic, tmp_path):
 def test_a_folder_with_other_files_is_not_touched(bic, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("…")
-    refused(bic("run", "digits", *QUICK, "--out", "home"), "holds other files (thesis.tex)")
+    (tmp_path / "home" / ".lock").write_text("mine")
+    (tmp_path / "home" / ".writing-mine").write_text("mine")
+    refused(bic("run", "digits", *QUICK, "--out", "home"), "holds other files")
+    assert {path.name: path.read_text() for path in (tmp_path / "home").iterdir()} == {
+        "thesis.tex": "…",
+        ".lock": "mine",
+        ".writing-mine": "mine",
+    }
 
 
 def test_a_folder_in_use_is_refused(bic, tmp_path):
@@ -265,12 +280,63 @@ def test_an_unexpected_failure_exits_with_1_and_no_traceback(bic, monkeypatch):
     assert "BIC_TRACEBACK=1" in err
 
 
+def test_training_that_diverges_stops_with_the_remedy(bic, tmp_path):
+    command = ["run", "digits", "--set", "recipe.learning_rate=1e30", "--quiet", "--out", "here"]
+    for _ in range(2):  # nothing of it was saved, so the second time is like the first
+        refused(bic(*command), "training diverged in epoch 1; lower recipe.learning_rate")
+
+
+def test_batches_never_hold_a_single_image(bic):
+    assert bic("run", "digits", *QUICK, "--set", "recipe.batch_size=1", "--steps", "2")[0] == 0
+
+
+def test_a_step_with_a_single_image_to_train_on_is_refused(bic, tmp_path):
+    labels = np.repeat(np.arange(3), 2)
+    images = np.zeros((6, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    command = ["run", "few.npz", "--steps", "3", "--backbone", "small", "--memory", "6", *QUICK]
+    refused(bic(*command), "every step needs two images to train on")
+
+
+def test_an_interrupted_command_says_that_it_can_go_on(bic, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bic.learner.fit", interrupt)
+    code, _, err = bic("run", "digits", *QUICK)
+    assert code == 130
+    assert "the same command goes on from here" in err
+
+
+def test_a_run_without_a_model_yet_is_not_told_to_be_deleted(bic, monkeypatch):
+    test_an_interrupted_command_says_that_it_can_go_on(bic, monkeypatch)
+    with pytest.raises(UserError, match=r"holds no model yet; .* finish it"):
+        load_model("runs/digits-5steps-bic-demo-seed0")
+
+
+@pytest.mark.parametrize(("name", "content"), [("config.json", "{}"), ("result.json", "[]"), ("result.json", "{}")])
+def test_a_record_with_odd_contents_is_named(bic, tmp_path, name, content):
+    bic("run", "digits", *QUICK, "--out", "here")
+    (tmp_path / "here" / name).write_text(content)
+    refused(bic("show", "here"), f"no readable {name}")
+    refused(bic("run", "digits", *QUICK, "--out", "here"), f"no readable {name}")
+
+
+def test_names_are_printed_as_they_are(bic, tmp_path):
+    write_arrays(tmp_path / "mine.npz")
+    command = ["run", "[/x]", "--data", "mine.npz", "--steps", "2", "--backbone", "small", *QUICK, "--out", "here"]
+    code, out, _ = bic(*command)
+    assert code == 0
+    assert "[/x]" in out
+    assert "a:smile:.npz" in bic("run", "a:smile:.npz")[2]
+
+
 def test_help_teaches_by_example(bic):
     for command in (["--help"], ["run", "--help"], ["demo", "--help"], ["show", "--help"], ["data", "get", "--help"]):
         code, out, _ = bic(*command)
         assert code == 0
         assert "bic " in out
-    assert "recipe.learning_rate=0.05" in bic("run", "--help")[1]
+    assert "bic run photos/ --step-sizes 50,10,10 --memory 64MB" in bic("run", "--help")[1]
 
 
 def test_the_installed_command_starts(tmp_path):

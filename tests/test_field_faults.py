@@ -4,7 +4,8 @@ Elsewhere by name:
 - softmax applied twice in stage 2: test_correction.test_softmax_is_applied_once
 - distillation softmax over the batch: test_losses.test_distillation_softmax_runs_over_classes_not_the_batch
 - λ inverted: test_losses.test_bic_weighs_eighty_old_and_twenty_new_classes_as_four_to_one
-- α, β missing from the saved model; tests that accept an accuracy of zero: test_methods.test_contract
+- α, β missing from the saved model: test_methods.test_contract
+- tests that accept an accuracy of zero: test_learner.test_an_easy_problem_is_learned
 - no way to resume: test_train.test_training_goes_on_bit_for_bit
 - one's own data: test_data_folder, test_data_arrays, test_data_parquet
 """
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import bic
 from bic import METHODS, Dataset, ImageSet, Learner, MemoryBudget, Recipe, RunConfig
@@ -194,20 +195,25 @@ def test_predicting_does_not_change_the_model(dataset: Dataset) -> None:
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-def test_new_head_rows_start_from_the_uncorrected_model(dataset: Dataset) -> None:
-    """The correction is no layer: the head's own rows are what the next step starts from."""
+def test_a_step_starts_from_the_uncorrected_head(dataset: Dataset) -> None:
+    """The correction is no layer: the head's own rows are what the next step goes on from."""
     learner, steps = learner_for(dataset)
     learner.learn(steps[0])
     learner.learn(steps[1])
-    model = learner.model
-    pixels = pixels_of(dataset.test)
-    with torch.no_grad():
-        head = nn.functional.linear(
-            model.network.eval().features(pixels), model.network.head.weight, model.network.head.bias
-        )
-    raw, final = model.scores(pixels)
-    torch.testing.assert_close(head, raw)
-    assert not torch.allclose(raw, final)
+    pair, head = learner.model.correction, learner.model.network.head
+    assert pair is not None
+    assert abs(pair.alpha - 1) > 1e-3
+    before = {name: value.clone() for name, value in head.state_dict().items()}
+
+    # Step 3 at a rate that leaves every weight where it starts.
+    still, _ = learner_for(dataset, epochs=1, learning_rate=1e-12, weight_decay=0.0)
+    still.restore(learner.model, learner.memory.to_table())
+    still.learn(steps[2])
+    after = still.model.network.head.state_dict()
+    assert after.keys() == before.keys()
+    for name, rows in before.items():
+        assert len(after[name]) == 6
+        torch.testing.assert_close(after[name][:4], rows, atol=1e-8, rtol=0)
 
 
 def sources() -> dict[str, str]:

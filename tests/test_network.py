@@ -202,12 +202,12 @@ def test_own_backbone_from_the_working_folder(own_module: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["{}:missing", "no_such_module_{}:tiny"])
 def test_own_backbone_that_is_not_there_is_refused(own_module: str, spelling: str) -> None:
-    with pytest.raises(UserError, match="cannot load backbone"):
+    with pytest.raises(UserError, match="cannot be built"):
         Network(spelling.format(own_module), channels=2, image_size=3)
 
 
 def test_own_backbone_must_be_a_module_that_gives_features(own_module: str) -> None:
-    with pytest.raises(UserError, match=r"must return an nn\.Module, got str"):
+    with pytest.raises(UserError, match=r"it gives str, not an nn\.Module"):
         Network(f"{own_module}:not_a_module", channels=2, image_size=3)
-    with pytest.raises(UserError, match=r"\[batch, dim\].*\[2, 2, 3, 3\]"):
+    with pytest.raises(UserError, match=r"must map images"):
         Network(f"{own_module}:flat", channels=2, image_size=3)

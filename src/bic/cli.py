@@ -19,6 +19,7 @@ app = App(
     name="bic",
     help="Teach an image classifier new classes batch by batch, without forgetting the old ones.",
     version=__version__,
+    suppress_keyboard_interrupt=False,
     help_format="markdown",
     help_epilogue="Start with `bic demo`; every command's `--help` has examples.",
 )
@@ -88,7 +89,7 @@ def run(
     The same command again continues an unfinished run and does nothing for a finished one. A
     flag beats `--set` beats `--config`.
 
-    Examples:
+    For example:
 
     - `bic run digits --method bic`
     - `bic run cifar100 --data PATH --steps 5 --recipe fast`
@@ -136,7 +137,7 @@ def _print_run(result: tables.Result) -> None:
 
 def main() -> None:
     """Run a command: exit code 2 for a user's mistake, 1 for a failure, no traceback."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
     try:

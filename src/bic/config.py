@@ -15,14 +15,14 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class MemoryBudget(Settings):
     """How much the memory may hold over all classes: images, or bytes of encoded images."""
 
-    images: int | None = Field(None, ge=1)
-    bytes: int | None = Field(None, ge=1)
+    images: int | None = Field(None, ge=1, lt=2**60)
+    bytes: int | None = Field(None, ge=1, lt=2**60)
 
     @model_validator(mode="before")
     @classmethod
@@ -50,7 +50,6 @@ class Recipe(Settings):
     image_size: int | None = Field(None, ge=1)  # None: arrays keep theirs, folders get 64
     resize: int | None = Field(None, ge=1)  # shorter side before the centre crop; None: image_size
     random_resize: tuple[int, int] | None = None  # shorter side drawn from this range in training
-
     epochs: int = Field(ge=1)
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(gt=0)
@@ -62,10 +61,8 @@ class Recipe(Settings):
     nesterov: bool = False
     weight_decay: float = Field(0.0, ge=0)
     gradient_noise: float = Field(0.0, ge=0)  # EEIL's, on summed gradients in the first epoch
-
     balanced_epochs: int = Field(0, ge=0)  # EEIL's second phase; 0: 3/7 of the epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: as in the first phase
-
     crop_padding: int = Field(0, ge=0)
     flip: bool = False
     brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
@@ -149,6 +146,8 @@ def load_settings(file: Path | None, assignments: Iterable[str], flags: Mapping[
             if isinstance(place.get(parent), str):  # recipe = "fast"
                 place[parent] = {"name": place[parent]}
             place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise UserError(f"{parent} must be a table of settings to hold {name}, got {place!r}; mend it")
         place[leaf] = value
     return checked(RunConfig, merged)
 

@@ -66,7 +66,7 @@ def fit_correction(
     corrected = fitted.apply(scores)
     margin = corrected[:, :num_old].max(axis=1) - corrected[:, num_old:].max(axis=1)
     error = np.sqrt(np.linalg.inv(curvature)[1, 1])  # of the shift between old and new classes
-    if flat or np.mean(np.abs(margin) < error) > UNSETTLED:
+    if flat or alpha <= 0 or np.mean(np.abs(margin) < error) > UNSETTLED:
         found = f"{len(labels)} images of {scores.shape[1]} classes do not settle the bias"
         message = f"the held-out set is too small to trust ({found}); give more memory or a larger held-out share"
         warnings.warn(message, HeldOutWarning, stacklevel=2)
@@ -83,7 +83,7 @@ class _Problem:
 
     def __init__(self, scores: Array, labels: npt.NDArray[np.int64], num_old: int, penalty: float) -> None:
         new, counts = scores[:, num_old:], np.bincount(labels)
-        self.penalty, self.centre, self.scale = penalty, float(new.mean()), float(new.std()) or 1.0
+        self.penalty, self.centre, self.scale = penalty, float(new.mean()), max(float(new.std()), 0.1)
         self.identity = np.array([self.scale, self.centre])
         self.old = np.logaddexp.reduce(scores[:, :num_old], axis=1)
         self.new = (new - self.centre) / self.scale

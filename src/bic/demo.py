@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bic.config import RunConfig
+from bic.config import RunConfig, checked
 from bic.data import open_dataset
 from bic.methods import METHODS
 from bic.progress import Progress
@@ -18,8 +18,8 @@ def demo(out: Path, *, seed: int, progress: Progress) -> list[dict[str, Any]]:
     dataset = open_dataset("digits")
     results = []
     for number, name in enumerate(METHODS, start=1):
+        config = checked(RunConfig, {"dataset": "digits", "method": name, "seed": seed})
         progress.say(f"method {number}/{len(METHODS)}: {name}, {METHODS[name].summary}")
-        config = RunConfig(dataset="digits", method=name, seed=seed)
         # One thread suits so small a network best.
         results.append(run(config, out / name, data=dataset, progress=progress, threads=1))
     num_steps = len(results[0]["steps"])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
@@ -21,21 +20,14 @@ BIN_WIDTH, MAX_BINS = 0.25, 400  # of the histograms of scores; the bins are wid
 
 
 def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -> tuple[Arrays, dict[str, Any]]:
-    """Predictions and metrics on `test`, whose images have the places `index` in the data set's test part.
-
-    Predictions are one row per image: index, true, predicted, predicted_uncorrected and both confidences; classes
-    count in the order in which they were learned.
-    """
+    """Predictions (classes count as learned) and metrics on `test`, whose images stand at `index` in the data set."""
     num_old = sum(model.heads[:-1])
-    answers: list[list[Tensor]] = [[], [], [], []]
-    in_top5 = 0
+    answers, in_top5 = [], 0
     histograms = {"old": Counter[int](), "new": Counter[int]()}
     with progress.task("evaluating", len(test)) as task:
         for pixels, indices in plain_batches(test):
             raw, final = (scores.cpu() for scores in model.scores(pixels))
-            best = (*torch.softmax(final, dim=1).max(dim=1), *torch.softmax(raw, dim=1).max(dim=1))
-            for column, values in zip(answers, best, strict=True):
-                column.append(values)
+            answers.append((*torch.softmax(final, dim=1).max(dim=1), *torch.softmax(raw, dim=1).max(dim=1)))
             if len(model.classes) >= 5:
                 labels = torch.from_numpy(test.labels[indices])
                 in_top5 += int((final.topk(5, dim=1).indices == labels[:, None]).sum())
@@ -43,7 +35,7 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
                 bins, sizes = np.unique(np.floor(part.numpy() / BIN_WIDTH).astype(int), return_counts=True)
                 histograms[name].update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
             task.advance(len(indices))
-    sure, predicted, sure_raw, predicted_raw = (torch.cat(column).numpy() for column in answers)
+    sure, predicted, sure_raw, predicted_raw = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
     metrics = {
         "top1": 100 * float((predicted == test.labels).mean()),
         "top5": 100 * in_top5 / len(test) if len(model.classes) >= 5 else None,

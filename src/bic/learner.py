@@ -156,8 +156,8 @@ class Learner:
             kept = {f"teacher.{name}": value for name, value in teacher.network.state_dict().items()}
 
         title = f"step {step}/{len(self.plan.step_sizes)}, {phase}"
-        with self.progress.task(title, recipe.epochs * len(images)) as task:
-            task.skip(training.epoch * len(images))
+        total, done = recipe.epochs * len(images), training.epoch * len(images)
+        with self.progress.task(title, total, done=done) as task:
 
             def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
                 return self.method.loss(scores, labels, targets, heads)

@@ -38,10 +38,6 @@ class Memory:
     def __len__(self) -> int:
         return sum(len(one.train) + len(one.held_out) for one in self.classes.values())
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(len(file) for one in self.classes.values() for file in (*one.train, *one.held_out))
-
     def train_images(self, classes: Iterable[int] | None = None) -> ImageSet:
         """The exemplars that may be trained on, of all classes or some."""
         chosen = self.classes if classes is None else classes
@@ -84,7 +80,7 @@ class Memory:
             return max(len(one.held_out) for one in self.classes.values())
         num_classes = len(np.unique(images.labels))
         if self.budget.bytes is not None:
-            return self.num_held_out(int(self.budget.bytes / num_classes / images.mean_bytes()))
+            return self.num_held_out(int(self.budget.bytes / num_classes / images.sampled_bytes().mean()))
         assert self.budget.images is not None
         return self.num_held_out(self.budget.images // num_classes)
 

@@ -16,17 +16,12 @@ LINE_SECONDS = 10.0  # between two lines about the same task
 class Task:
     """One long piece of work. `advance` counts what is done; notes are shown beside it."""
 
-    def __init__(self, owner: "Progress", name: str, total: int, unit: str) -> None:
+    def __init__(self, owner: "Progress", name: str, total: int, unit: str, done: int) -> None:
         self.name, self.total, self.unit, self.notes = name, total, unit, ""
-        self.done = self.skipped = 0
+        self.done = self.skipped = done
         self._owner = owner
         self._started = self._last_line = time.monotonic()
         self._bar = None if owner.bars is None else owner.bars.add_task(name, total=total, about="")
-
-    def skip(self, count: int) -> None:
-        """Count work that an earlier process did, leaving it out of the rate."""
-        self.done += count
-        self.skipped += count
 
     def advance(self, count: int, **notes: float) -> None:
         self.done += count
@@ -59,7 +54,7 @@ class Progress:
     """
 
     def __init__(self, mode: Literal["auto", "bars", "lines", "quiet"] = "auto") -> None:
-        self.console = Console(stderr=True, quiet=mode == "quiet", highlight=False)
+        self.console = Console(stderr=True, quiet=mode == "quiet", highlight=False, emoji=False)
         self.bars: RichProgress | None = None
         self._show_bars = mode == "bars" or (mode == "auto" and self.console.is_terminal)
 
@@ -67,24 +62,20 @@ class Progress:
         self.console.print(message, soft_wrap=True, markup=False)
 
     @contextmanager
-    def task(self, name: str, total: int, unit: str = "images") -> Iterator[Task]:
-        """Announce a piece of work of `total` units."""
+    def task(self, name: str, total: int, unit: str = "images", *, done: int = 0) -> Iterator[Task]:
+        """Announce a piece of work of `total` units, of which an earlier process has `done` some."""
         columns = ("{task.description}", BarColumn(24), "{task.percentage:>3.0f} %", TimeRemainingColumn())
         if not self._show_bars:
-            yield (task := Task(self, name, total, unit))
+            yield (task := Task(self, name, total, unit, done))
         else:
             with RichProgress(*columns, "[dim]{task.fields[about]}", console=self.console, transient=True) as self.bars:
-                yield (task := Task(self, name, total, unit))
+                yield (task := Task(self, name, total, unit, done))
             self.bars = None
         task.finish()
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people say them.
-
-    >>> clock(4.2), clock(75), clock(7322)
-    ('4.2 s', '1 min 15 s', '2 h 02 min')
-    """
+    """Seconds as people say them: 4.2 s, 1 min 15 s, 2 h 02 min."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"

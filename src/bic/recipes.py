@@ -59,13 +59,15 @@ def find_method(name: str) -> Method:
 def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 1) -> Recipe:
     """The recipe a request names, with the method's own parts and then the user's changes."""
     method = find_method(config.method)
-    name = config.recipe.get("name") or ("demo" if config.dataset == "digits" else default)
+    name = str(config.recipe.get("name") or ("demo" if config.dataset == "digits" else default))
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     chosen = dict(RECIPES[name])
     scale = method.rate_per_class * num_classes if method.rate_per_class else 1.0
     chosen |= {"learning_rate": chosen["learning_rate"] * scale, "weight_decay": chosen["weight_decay"] / scale}
     chosen |= {**method.recipe, **PUBLISHED.get((name, method.name), {}), **config.recipe, "name": name}
+    if config.epochs is not None and "balanced_epochs" in chosen:
+        chosen["balanced_epochs"] = max(1, round(chosen["balanced_epochs"] * config.epochs / chosen["epochs"]))
     chosen |= {key: value for key in ("epochs", "backbone") if (value := getattr(config, key)) is not None}
     return checked(Recipe, chosen)
 
@@ -100,12 +102,14 @@ def _check_every_class_fits(plan: Plan, method: Method, dataset: Dataset) -> Non
     """A class needs one image, in the data and in the memory; two where one of them is held out."""
     per_class, words = (2, "two images") if method.corrects else (1, "one image")
     counts = np.bincount(dataset.train.labels)
+    if (counts.min() - method.corrects) * min(plan.step_sizes) < 2 <= counts.min():
+        raise UserError("every step needs two images to train on, beside those held out; make the steps larger")
     if counts.min() < per_class:
         found = f"class {dataset.classes[counts.argmin()]!r} has only {counts.min()} training image"
         raise UserError(f"{found} and {method.name} needs {words}, one of them held out; add images or leave it out")
     needed, have, unit = per_class * len(dataset.classes), plan.memory.images, "images"
     if plan.memory.bytes is not None:
-        needed, have, unit = int(needed * dataset.train.mean_bytes()), plan.memory.bytes, "bytes"
+        needed, have, unit = int(needed * dataset.train.sampled_bytes().max()), plan.memory.bytes, "bytes"
     if method.keeps_exemplars and have is not None and have < needed:
         wanted = f"{words} per class seen ({needed} {unit} for {len(dataset.classes)} classes)"
         raise UserError(f"memory must hold {wanted}, got {have}; raise --memory")

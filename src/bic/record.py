@@ -44,10 +44,10 @@ def read_folder(path: Path) -> dict[str, bytes]:
         sums = json.loads((path / CHECKSUMS).read_bytes())
         files = {name: (path / name).read_bytes() for name in sums}
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not whole ({error}); delete it and run again") from error
+        raise UserError(f"{path} is not whole ({error}); run again with another --out") from error
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != sums[name]:
-            raise UserError(f"{path / name} is damaged; delete {path} and run again")
+            raise UserError(f"{path / name} is damaged; run again with another --out")
     return files
 
 
@@ -73,7 +73,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder; the lock goes with the process, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / ".lock").open("w")
+        handle = (folder / ".lock").open("a")
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}); choose another --out") from error
     with handle:

@@ -11,6 +11,7 @@ import torch
 
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
+from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
 from bic.model import Model
@@ -39,20 +40,24 @@ def run(
     cannot work or a folder that holds another run.
     """
     progress = progress or Progress("quiet")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"cannot use --threads {threads}, --device {device} here ({error}); change them") from error
     dataset = data if isinstance(data, Dataset) else _open(config, data, progress)
     plan = make_plan(config, dataset)
     name = f"{plan.dataset}-{len(plan.step_sizes)}steps-{plan.method}-{plan.recipe.name}-seed{plan.seed}"
     path = Path("runs") / name if out is None else Path(out)
+    folder = RunFolder(path)
+    folder.refuse_strangers()
     with locked(path):
-        folder = RunFolder(path)
         plan = folder.agree(config, plan)
         result = read_result(path) if (path / "result.json").exists() else {}
         if result.get("complete"):
             progress.say(f"{path} is complete; nothing to do")
             return result
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         learner = Learner(plan, dataset.train.view, progress=progress, device=device)
         return _learn_all(learner, folder, dataset, result.get("steps", []))
 
@@ -62,6 +67,8 @@ def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: lis
     plan = learner.plan
     order = plan.class_order or class_order(len(dataset.classes), plan.order_seed)
     done = folder.load_step(learner)
+    if len(steps) < done:
+        raise UserError(f"{folder.path} has lost its result.json; run again with another --out")
     del steps[done:]  # tested, but its state was not saved any more
     upper_bound = learner.method.sees_old_data != "never"
     for step in plan_steps(dataset, order, plan.step_sizes, start=done + 1, with_old_data=upper_bound):

@@ -40,15 +40,19 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.checkpoints, self.model = path, path / "checkpoint", path / "model"
 
+    def refuse_strangers(self) -> None:
+        """A folder that holds other things than a run is left as it is."""
+        if self.path.is_dir() and not (self.path / "config.json").exists():
+            ours = {".lock", "README.txt", f"{record.TEMPORARY}README.txt", f"{record.TEMPORARY}config.json"}
+            if strangers := {child.name for child in self.path.iterdir()} - ours:
+                raise UserError(f"{self.path} holds other files ({min(strangers)}); choose another --out")
+
     def agree(self, config: RunConfig, plan: Plan) -> Plan:
         """The plan recorded here, if the request is the same; a new folder records this one."""
         record.clear_unfinished(self.path)
         record.clear_unfinished(self.checkpoints)
         asked = config.model_dump(mode="json", exclude_unset=True)
         if not (self.path / "config.json").exists():
-            strangers = {child.name for child in self.path.iterdir()} - {".lock", "README.txt"}
-            if strangers:
-                raise UserError(f"{self.path} holds other files ({min(strangers)}); choose another --out")
             record.write_file(self.path / "README.txt", README.encode())
             content = {"format": FORMAT, "version": __version__, "asked": asked, "plan": plan.model_dump(mode="json")}
             record.write_file(self.path / "config.json", record.to_json(content))
@@ -116,8 +120,11 @@ class RunFolder:
 
 def load_model(folder: Path | str) -> Model:
     """The model of a run (`RUN/model`, or `RUN` itself), ready to predict."""
-    inside = Path(folder) / "model"
-    return _model_of(record.read_folder(inside if inside.is_dir() else Path(folder)))
+    folder = Path(folder)
+    found = next((place for place in (folder / "model", folder) if (place / "model.json").exists()), None)
+    if found is None:
+        raise UserError(f"{folder} holds no model yet; give a complete run, or finish it with the same bic run")
+    return _model_of(record.read_folder(found))
 
 
 def _model_of(files: Mapping[str, bytes]) -> Model:
@@ -126,8 +133,8 @@ def _model_of(files: Mapping[str, bytes]) -> Model:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The content of a run's `config.json`; refuses what a newer version wrote."""
-    recorded = _read_json(folder, "config.json")
-    if recorded.get("format", 0) > FORMAT:
+    recorded = _read_json(folder, "config.json", "format", "asked", "plan")
+    if recorded["format"] > FORMAT:
         version = recorded.get("version")
         raise UserError(f"{folder} was made by a newer version of bic ({version}); upgrade bic")
     return recorded
@@ -135,14 +142,15 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The content of a run's `result.json`."""
-    return _read_json(folder, "result.json")
+    return _read_json(folder, "result.json", "steps", "complete")
 
 
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
+def _read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
     try:
-        return dict(json.loads((folder / name).read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{folder} has no readable {name}; give a folder that bic run has made") from error
+        content = json.loads((folder / name).read_bytes())
+        return {**content, **{key: content[key] for key in keys}}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{folder} has no readable {name}; give a folder that bic run has made, undamaged") from error
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

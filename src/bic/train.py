@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from bic.config import Recipe
 from bic.correction import Correction
 from bic.data.loader import Batches
+from bic.errors import UserError
 from bic.methods import Losses
 from bic.network import Network
 from bic.progress import Task
-from bic.randomness import generator
+from bic.randomness import generator, seeded
 
 Tensors = dict[str, Tensor]
 
@@ -105,21 +106,27 @@ def fit(
     module.train()
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
-        for number, (images, labels) in enumerate(batches.epoch(epoch)):
-            images, labels = images.to(device), labels.to(device)
-            optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
-            targets = None if teacher is None else teacher(images)
-            losses = loss(module(images), labels, targets)
-            optimiser.zero_grad()
-            torch.autograd.backward(torch.stack(list(losses.values())).sum())
-            if recipe.gradient_noise:
-                draws = generator(*batches.address, "noise", epoch, number)
-                add_gradient_noise(module, recipe.gradient_noise / (1 + epoch) ** 0.55 / len(labels), draws)
-            optimiser.step()
-            if task is not None:
-                task.advance(len(labels), **{name: float(term.detach()) for name, term in losses.items()})
-        training.epoch = epoch + 1
-        after_epoch()
+        with seeded(*batches.address, "network", epoch):  # for backbones that draw, such as dropout
+            for number, (images, labels) in enumerate(batches.epoch(epoch)):
+                images, labels = images.to(device), labels.to(device)
+                optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
+                targets = None if teacher is None else teacher(images)
+                losses = loss(module(images), labels, targets)
+                total = torch.stack(list(losses.values())).sum()
+                if not torch.isfinite(total):
+                    raise UserError(
+                        f"training diverged in epoch {epoch + 1}; lower recipe.learning_rate, in another --out"
+                    )
+                optimiser.zero_grad()
+                torch.autograd.backward(total)
+                if recipe.gradient_noise:
+                    draws = generator(*batches.address, "noise", epoch, number)
+                    add_gradient_noise(module, recipe.gradient_noise / (1 + epoch) ** 0.55 / len(labels), draws)
+                optimiser.step()
+                if task is not None:
+                    task.advance(len(labels), **{name: float(term.detach()) for name, term in losses.items()})
+            training.epoch = epoch + 1
+            after_epoch()
 
 
 def add_gradient_noise(module: nn.Module, deviation: float, draws: np.random.Generator) -> None:

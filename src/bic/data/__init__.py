@@ -30,15 +30,10 @@ def open_dataset(
 ) -> Dataset:
     """Open a data set by its name (`digits`, `cifar100`) or its path; `path` is where a name is.
 
-    `image_size`: the side all images are brought to, the shorter side being scaled to `resize` first (`image_size`, if
-    None) and the middle kept. By default arrays and small square images in Parquet keep their size, and all others get
-    64. `label`: the label column, for Parquet and CIFAR-100. `skip_bad`: leave out images that can't be read.
-    `keep_files`: decode images only when taken.
-
-    Raises UserError for data that can't be found or used.
-
-    >>> open_dataset("digits").train.take([0, 1]).shape
-    torch.Size([2, 1, 8, 8])
+    `image_size`: the side all images are brought to, the shorter side being scaled to `resize` first and the middle
+    kept; by default arrays and small square images in Parquet keep their size, and all others get 64. `label`: the
+    label column, for Parquet and CIFAR-100. `skip_bad`: leave out images that can't be read. `keep_files`: decode
+    images only when taken. Raises UserError for data that can't be found or used.
     """
     progress = progress or Progress("quiet")
     reader = Reader(image_size=image_size, resize=resize, skip_bad=skip_bad, keep_files=keep_files, progress=progress)

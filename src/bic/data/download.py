@@ -16,8 +16,6 @@ CHUNK_BYTES = 2**18
 
 
 class Archive(NamedTuple):
-    """A published file."""
-
     url: str
     md5: str
     num_bytes: int
@@ -47,9 +45,9 @@ def get(name: str, home: Path, progress: Progress) -> Path:
             progress.say(f"{target} is already there and whole")
             return target
         home.mkdir(parents=True, exist_ok=True)
-        task = progress.task(f"downloading {target.name}", archive.num_bytes, "bytes")
+        size = part.stat().st_size if part.exists() else 0
+        task = progress.task(f"downloading {target.name}", archive.num_bytes, "bytes", done=size)
         with part.open("ab") as file, task as done:
-            done.skip(file.tell())
             while (start := file.tell()) < archive.num_bytes:
                 problem = "the connection was cut"
                 try:

@@ -122,10 +122,9 @@ class ImageSet:
         file = self.files[int(index)]
         return file if isinstance(file, bytes) else Path(file).read_bytes()
 
-    def mean_bytes(self) -> float:
-        """Of an encoded image, guessed from up to 100 of them."""
-        some = np.linspace(0, len(self) - 1, 100).astype(int)
-        return float(np.mean([len(self.encoded(index)) for index in some]))
+    def sampled_bytes(self) -> npt.NDArray[np.int64]:
+        """The sizes of 100 encoded images."""
+        return np.array([len(self.encoded(index)) for index in np.linspace(0, len(self) - 1, 100).astype(int)])
 
     def select(self, indices: Indices) -> Self:
         indices = np.asarray(indices, dtype=np.int64)
@@ -170,9 +169,9 @@ class Dataset:
     num_skipped: int = 0
 
     def __post_init__(self) -> None:
-        twice = [name for name, count in Counter(self.classes).items() if count > 1]
-        if twice:
-            raise UserError(f"{self.name} names the class {twice[0]!r} twice; rename one of them")
+        for name, count in Counter(self.classes).items():
+            if count > 1 or not name.isprintable():
+                raise UserError(f"class {name!r} of {self.name} is named twice or unprintable; rename it")
         known = set(range(len(self.classes)))
         for part, images in (("train", self.train), ("test", self.test)):
             used = set(images.labels.tolist())

@@ -25,7 +25,7 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return max(1, round(len(self.images) / self.recipe.batch_size))
+        return max(1, min(round(len(self.images) / self.recipe.batch_size), len(self.images) // 2))
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Images [batch, channels, size, size] and labels [batch].

@@ -157,10 +157,9 @@ def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Mo
     sys.path.insert(0, str(Path.cwd()))
     try:
         backbone = getattr(importlib.import_module(module), function)(channels, image_size)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"cannot load backbone {name} ({error}); check its spelling") from error
+        assert isinstance(backbone, nn.Module), f"it gives {type(backbone).__name__}, not an nn.Module"
+    except Exception as error:
+        raise UserError(f"backbone {name} cannot be built ({error}); mend it or its spelling") from error
     finally:
         sys.path.pop(0)
-    if not isinstance(backbone, nn.Module):
-        raise UserError(f"{name} must return an nn.Module, got {type(backbone).__name__}; see --help")
     return backbone

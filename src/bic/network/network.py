@@ -39,11 +39,12 @@ class Network(nn.Module):
         self.register_buffer("deviation", torch.ones(channels))
         self.backbone = build_backbone(backbone, channels=channels, image_size=image_size)
         sides = () if image_size is None else (image_size, image_size)
-        with torch.no_grad():
-            features = self.backbone.eval()(torch.zeros(2, channels, *sides))
-        if features.ndim != 2:
-            raise UserError(f"a backbone must map images to [batch, dim], {backbone} gives {list(features.shape)}")
-        self.num_features = int(features.shape[1])
+        try:
+            with torch.no_grad():
+                features = self.backbone.eval()(torch.zeros(2, channels, *sides))
+            _, self.num_features = features.shape
+        except Exception as error:
+            raise UserError(f"{backbone} must map images [2, {channels}, *{sides}] to [2, dim]: {error}") from error
         self.head = Head(self.num_features)
         if image_size is not None:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -24,13 +24,14 @@ def picture(results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any
         figure = Figure(figsize=(14, 4.6), layout="constrained", dpi=120)
         curves, before, after = figure.subplots(1, 3, width_ratios=[1.35, 1, 1])
         accuracy_curves(curves, results)
-        last = next(result for result in results if result["method"] == "bic")["steps"][-1]
-        num_old = last["seen"] - round(last["seen"] / last["step"])
+        shown = next(result for result in results if result["method"] == "bic")
+        last, classes = shown["steps"][-1], shown["classes"]
+        num_old = last["seen"] - shown["config"]["step_sizes"][-1]
         for axes, title, column, top1 in (
             (before, "before correction", "predicted_uncorrected", last["top1_uncorrected"]),
             (after, "after correction", "predicted", last["top1"]),
         ):
-            confusion(axes, predictions["true"], predictions[column], num_old)
+            confusion(axes, predictions["true"], predictions[column], num_old, classes)
             axes.set_title(f"bic {title}: {top1:.1f} %")
         figure.savefig(path)
 
@@ -39,21 +40,22 @@ def accuracy_curves(axes: Axes, results: Sequence[Result]) -> None:
     for result in results:
         name = result["method"]
         bound = name in UPPER_BOUNDS
-        looks: dict[str, Any] = {
-            "color": COLOURS.get(name),
-            "marker": MARKERS.get(name, "o"),
-            "linestyle": "--" if bound else "-",
-        }
-        looks |= {"linewidth": 2.5, "zorder": 3} if name == "bic" else {"linewidth": 1.4, "zorder": 2}
-        points = [(step["seen"], step["top1"]) for step in result["steps"]]
-        axes.plot(*zip(*points, strict=True), label=f"{name} (sees old data)" if bound else name, **looks)
+        axes.plot(
+            [step["seen"] for step in result["steps"]],
+            [step["top1"] for step in result["steps"]],
+            label=f"{name} (sees old data)" if bound else name,
+            color=COLOURS.get(name), marker=MARKERS.get(name, "o"), linestyle="--" if bound else "-",
+            linewidth=2.5 if name == "bic" else 1.4, zorder=3 if name == "bic" else 2,
+        )  # fmt: skip
     ticks = [step["seen"] for step in results[0]["steps"]]
     axes.set(xlabel="classes seen", ylabel="top-1 accuracy (%)", title="Accuracy after each step", xticks=ticks)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8.5, frameon=False, loc="lower left")
 
 
-def confusion(axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], num_old: int) -> None:
+def confusion(
+    axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], num_old: int, classes: Sequence[str]
+) -> None:
     """Rows are true classes, columns answers; the newest classes lie behind the line."""
     size = int(true.max()) + 1
     counts = np.zeros((size, size))
@@ -62,4 +64,4 @@ def confusion(axes: Axes, true: npt.NDArray[Any], predicted: npt.NDArray[Any], n
     axes.axvline(num_old - 0.5, color="#D55E00", linewidth=1.2, linestyle="--")
     axes.set(xlabel="answer (right of the line: newest classes)", ylabel="true class")
     if size <= 12:
-        axes.set(xticks=range(size), yticks=range(size))
+        axes.set(xticks=range(size), yticks=range(size), xticklabels=classes, yticklabels=classes)

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 UPPER_BOUNDS = ("fc-retrain", "joint")  # they see old data, and every table says so
 
@@ -16,7 +17,9 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def _table(title: str, first: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left")
+    table = Table(
+        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left"
+    )
     table.add_column(first, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
@@ -41,7 +44,7 @@ def comparison(results: Sequence[Result]) -> Table:
 def steps(result: Result) -> Table:
     """One run, a row per step, and its averages."""
     title = f"{result['method']} on {result['dataset']}, seed {result['seed']}"
-    columns = ["classes", "top-1", "uncorrected", "top-5", "forgetting", "old groups", "newest group"]
+    columns = ["classes", "top-1", "raw", "top-5", "forgetting", "old", "newest"]
     table = _table(title + ("" if result["complete"] else " (unfinished)"), "step", columns)
     for step in result["steps"]:
         *old, new = step["top1_per_group"]
