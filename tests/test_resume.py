@@ -121,5 +121,5 @@ def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(UserError, match=r"weights\.safetensors is damaged; delete"):
+    with pytest.raises(UserError, match=r"weights\.safetensors is damaged; run again"):
         run(config, tmp_path / "run")
