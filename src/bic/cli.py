@@ -45,7 +45,7 @@ def demo(
 ) -> None:
     """Show the paper's story on handwritten digits: forgetting, bias, correction, upper bounds.
 
-    Ten classes in five steps by every method, about a minute on two cores.
+    Ten classes in five steps by every method, in well under a minute.
 
     Example: `bic demo --out runs/demo`
     """

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 QUIET_SECONDS = 2.0  # a shorter task needs no line of its own
 LINE_SECONDS = 10.0  # between two lines about the same task
@@ -64,11 +65,12 @@ class Progress:
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images", *, done: int = 0) -> Iterator[Task]:
         """Announce a piece of work of `total` units, of which an earlier process has `done` some."""
-        columns = ("{task.description}", BarColumn(24), "{task.percentage:>3.0f} %", TimeRemainingColumn())
+        columns = ("{task.description}", BarColumn(12), "{task.percentage:>3.0f} %", TimeRemainingColumn())
+        rest = TextColumn("[dim]{task.fields[about]}", table_column=Column(ratio=1, no_wrap=True))
         if not self._show_bars:
             yield (task := Task(self, name, total, unit, done))
         else:
-            with RichProgress(*columns, "[dim]{task.fields[about]}", console=self.console, transient=True) as self.bars:
+            with RichProgress(*columns, rest, console=self.console, transient=True, expand=True) as self.bars:
                 yield (task := Task(self, name, total, unit, done))
             self.bars = None
         task.finish()
