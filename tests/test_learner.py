@@ -343,3 +343,25 @@ def test_lwf_distils_on_new_images_alone(dataset: Dataset, monkeypatch: pytest.M
             distance = torch.cdist(torch.stack(given), before, compute_mode="donot_use_mm_for_euclid_dist")
             assert distance.min(dim=1).values.max() < 1e-4
             assert distance.min(dim=0).values.max() < 1e-4
+
+
+@pytest.mark.parametrize("method", ["finetune", "icarl", "eeil", "distill", "bic"])
+def test_more_images_of_known_classes_join_what_is_learned(dataset: Dataset, method: str) -> None:
+    """No new class at all: nothing to correct, and the new images compete for the memory."""
+    learner = learner_for(dataset, method)
+    first, second, _ = steps_of(dataset, method)
+    held_back = first.train.select(first.train.everything[TRAIN:])
+    learner.learn(replace(first, train=first.train.select(first.train.everything[:TRAIN])))
+    learner.learn(second)
+    before = {label: list(one.train) for label, one in learner.memory.classes.items()}
+    learned = learner.learn(Step(number=3, classes=(), train=held_back))
+    assert learner.model.heads == (2, 2, 0)
+    assert learner.model.correction is None
+    assert learned.num_exemplars <= BUDGET
+    held_out = len(held_back) - (learned.num_train - sum(map(len, before.values())))
+    assert held_out == 0 or method == "bic"
+    new_files = {held_back.encoded(index) for index in range(len(held_back))}
+    for label, one in learner.memory.classes.items():
+        is_known_again = label in (0, 1)
+        assert bool(new_files & set(one.train)) == is_known_again
+        assert is_known_again or one.train == before[label][: len(one.train)]

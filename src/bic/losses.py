@@ -40,7 +40,7 @@ def distillation_per_head(student: Tensor, teacher: Tensor, heads: Sequence[int]
     `heads` are the numbers of classes learned in each step.
     """
     ends = [end for end in accumulate(heads) if end <= teacher.shape[1]]
-    parts = [slice(end - size, end) for end, size in zip(ends, heads, strict=False)]
+    parts = [slice(end - size, end) for end, size in zip(ends, heads, strict=False) if size]
     return torch.stack([distillation(student[:, part], teacher[:, part]) for part in parts]).sum()
 
 
