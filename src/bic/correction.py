@@ -42,9 +42,9 @@ def fit_correction(
     """The α, β that minimise the cross-entropy of the corrected scores on held-out images.
 
     scores [images, classes] raw, labels [images]; classes count equally, however many images each has. `penalty` adds
-    penalty·β²/2 (the authors' code has 0.1; the paper has none). The problem is convex and has two unknowns, so
-    damped Newton steps find the optimum in double precision. Where the images decide nothing
-    (separable, a single class, too few) the pair is held near the identity and a HeldOutWarning says so.
+    penalty·β²/2 (the authors' code has 0.1; the paper has none). The problem is convex and has two unknowns, so damped
+    Newton steps find the optimum in double precision. Where the images decide nothing (separable, a single class, too
+    few) the pair is held near the identity and a HeldOutWarning says so.
 
     Raises ValueError for scores that are not finite or shapes that do not fit.
     """

@@ -9,6 +9,7 @@ from bic.data.images import Dataset
 from bic.errors import UserError, unknown
 from bic.methods import METHODS, Method
 from bic.network import Network
+from bic.randomness import seeded
 from bic.steps import check_order, check_step_sizes, step_sizes
 
 # Milestones are shares of the epochs: after 100, 150, 200 of 250; after 30, 60, 80, 90 of 100.
@@ -41,8 +42,8 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
 
 
 # What a protocol takes where the user says nothing: steps, images in the memory, share of them held out.
-USUAL = (5, 2000, 0.1)
 PROTOCOLS = {
+    "cifar100": (5, 2000, 0.1),
     "imagenet100": (10, 2000, 0.1),
     "imagenet1000": (10, 20_000, 0.1),
     "celeb10000": (10, 50_000, 0.2),
@@ -77,11 +78,11 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     pixels = dataset.train.pixels
     if dataset.image_size is None and (pixels is None or pixels.ndim != 2):
         raise UserError("images must be square; bring them to a size with --set recipe.image_size=32")
-    (steps, images, held_out), num_classes = PROTOCOLS.get(dataset.name, USUAL), len(dataset.classes)
+    steps, images, held_out = PROTOCOLS.get(dataset.name, PROTOCOLS["cifar100"])
+    num_classes = len(dataset.classes)
     recipe = find_recipe(config, default="fast" if dataset.image_size else "vectors", num_classes=num_classes)
-    sizes = config.step_sizes
-    if sizes is None:
-        sizes = step_sizes(num_classes, steps=config.steps or steps)
+    given = config.step_sizes
+    sizes = step_sizes(num_classes, steps=config.steps or steps) if given is None else given
     check_step_sizes(sizes, num_classes)
     if config.class_order is not None:
         check_order(config.class_order, num_classes)
@@ -94,7 +95,8 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
         recipe=recipe.model_copy(update={"image_size": dataset.image_size}),
     )
     _check_every_class_fits(plan, find_method(config.method), dataset)
-    Network(recipe.backbone, channels=dataset.train.view.channels, image_size=dataset.image_size)  # it can be built
+    with seeded("check"):  # that the network can be built
+        Network(recipe.backbone, channels=dataset.train.view.channels, image_size=dataset.image_size)
     return plan
 
 
@@ -102,11 +104,11 @@ def _check_every_class_fits(plan: Plan, method: Method, dataset: Dataset) -> Non
     """A class needs one image, in the data and in the memory; two where one of them is held out."""
     per_class, words = (2, "two images") if method.corrects else (1, "one image")
     counts = np.bincount(dataset.train.labels)
-    if (counts.min() - method.corrects) * min(plan.step_sizes) < 2 <= counts.min():
-        raise UserError("every step needs two images to train on, beside those held out; make the steps larger")
     if counts.min() < per_class:
         found = f"class {dataset.classes[counts.argmin()]!r} has only {counts.min()} training image"
         raise UserError(f"{found} and {method.name} needs {words}, one of them held out; add images or leave it out")
+    if (counts.min() - method.corrects) * min(plan.step_sizes) < 2:
+        raise UserError("every step needs two images to train on, beside those held out; make the steps larger")
     needed, have, unit = per_class * len(dataset.classes), plan.memory.images, "images"
     if plan.memory.bytes is not None:
         needed, have, unit = int(needed * dataset.train.sampled_bytes().max()), plan.memory.bytes, "bytes"

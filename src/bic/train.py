@@ -19,9 +19,7 @@ from bic.progress import Task
 from bic.randomness import generator, seeded
 
 Tensors = dict[str, Tensor]
-
-# (scores, labels, teacher's scores or None) → named terms
-BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Losses]
+BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Losses]  # (scores, labels, teacher's scores) → named terms
 
 
 class Teacher:
