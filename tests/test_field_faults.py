@@ -18,14 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from toy import toy_dataset
 
 import bic
 from bic import METHODS, Dataset, ImageSet, Learner, MemoryBudget, Recipe, RunConfig
-from bic.data.images import array_set
 from bic.recipes import make_plan
 from bic.steps import Step, plan_steps
 
@@ -36,15 +35,7 @@ SOURCE = Path(bic.__file__).parent
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    """Six classes of 8 × 8 images; no two images are the same."""
-    patterns = np.random.default_rng(0).integers(0, 256, (6, 8, 8))
-
-    def part(per_class: int, seed: int) -> ImageSet:
-        labels = np.tile(np.arange(6), per_class).astype(np.int64)
-        noise = np.random.default_rng(seed).integers(0, 256, (len(labels), 8, 8))
-        return array_set((0.6 * patterns[labels] + 0.4 * noise).astype(np.uint8), labels)
-
-    return Dataset(name="toy", classes=tuple("abcdef"), train=part(24, 1), test=part(10, 2))
+    return toy_dataset(0.6)
 
 
 def learner_for(dataset: Dataset, **changes: Any) -> tuple[Learner, list[Step]]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from toy import toy_dataset
 
 import bic.learner
 from bic import METHODS, Dataset, ImageSet, Learner, MemoryBudget, Model, RunConfig
@@ -32,15 +33,7 @@ State = dict[str, Tensor]
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    """Six well separated classes of 8 × 8 images; no two images are the same, and none is its own mirror image."""
-    patterns = np.random.default_rng(0).integers(0, 256, (6, 8, 8))
-
-    def part(per_class: int, seed: int) -> ImageSet:
-        labels = np.tile(np.arange(6), per_class).astype(np.int64)
-        noise = np.random.default_rng(seed).integers(0, 256, (len(labels), 8, 8))
-        return array_set((0.7 * patterns[labels] + 0.3 * noise).astype(np.uint8), labels)
-
-    return Dataset(name="toy", classes=tuple("abcdef"), train=part(TRAIN, 1), test=part(TEST, 2))
+    return toy_dataset(0.7, train=TRAIN, test=TEST)
 
 
 def learner_for(dataset: Dataset, method: str, *, choices: dict[str, Any] | None = None, **recipe: Any) -> Learner:

@@ -1,0 +1,21 @@
+"""A small problem that several test files learn."""
+
+import numpy as np
+
+from bic import Dataset, ImageSet
+from bic.data.images import array_set
+
+
+def toy_dataset(clearness: float, *, train: int = 24, test: int = 10) -> Dataset:
+    """Six classes of 8 × 8 images, so many of each; no two images are the same, and none is its own mirror image.
+
+    Each image is its class's pattern with weight `clearness`, the rest noise.
+    """
+    patterns = np.random.default_rng(0).integers(0, 256, (6, 8, 8))
+
+    def part(per_class: int, seed: int) -> ImageSet:
+        labels = np.tile(np.arange(6), per_class).astype(np.int64)
+        noise = np.random.default_rng(seed).integers(0, 256, (len(labels), 8, 8))
+        return array_set((clearness * patterns[labels] + (1 - clearness) * noise).astype(np.uint8), labels)
+
+    return Dataset(name="toy", classes=tuple("abcdef"), train=part(train, 1), test=part(test, 2))
