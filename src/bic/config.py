@@ -53,6 +53,7 @@ class Recipe(Settings):
     epochs: int = Field(ge=1)
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(gt=0)
+    kernel_rate: float | None = Field(None, gt=0)  # Muon's, relative, for the backbone's kernels; None: plain SGD
     schedule: Literal["milestones", "triangle"] = "milestones"
     milestones: tuple[float, ...] = ()  # as shares of the epochs, so that --epochs scales them
     decay: float = Field(0.1, gt=0, le=1)  # the rate's factor at each milestone

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from bic.steps import Step
 from bic.train import Teacher, Tensors, Training, fit, unprefixed
 
 STAGE1, BALANCED = "stage 1", "balanced fine-tuning"
+RATES = ("learning_rate", "kernel_rate")
 MEASURED_IMAGES = 5000  # looked at for the normalisation and the whitening
 
 
@@ -76,8 +78,10 @@ class Lesson:
 class Learner:
     """A model that learns classes in steps, reaching old ones through its memory alone."""
 
-    def __init__(self, plan: Plan, view: View, *, progress: Progress | None = None, device: str = "cpu") -> None:
-        self.plan, self.recipe, self.view, self.device = plan, plan.recipe, view, device
+    def __init__(
+        self, plan: Plan, view: View, *, progress: Progress | None = None, device: str = "cpu", workers: int = 1
+    ) -> None:
+        self.plan, self.recipe, self.view, self.device, self.workers = plan, plan.recipe, view, device, workers
         self.method = find_method(plan.method)
         self.progress = progress or Progress("quiet")
         self.memory = Memory(plan.memory, plan.held_out if self.method.corrects else 0.0, view)
@@ -166,7 +170,7 @@ class Learner:
                 task.name = f"{title}, epoch {training.epoch}/{recipe.epochs}"
                 lesson.checkpoint(phase, training, kept)
 
-            batches = Batches(images, recipe, (self.plan.seed, phase, step))
+            batches = Batches(images, recipe, (self.plan.seed, phase, step), workers=self.workers)
             fit(training, batches, loss, recipe, teacher=teacher, after_epoch=after_epoch, task=task)
 
     def _balance(self, lesson: Lesson, new: ImageSet) -> None:
@@ -179,7 +183,8 @@ class Learner:
         # A first rate of 0.01 after 0.1, for 3/7 as long where nothing else is published.
         epochs = self.recipe.balanced_epochs or max(1, round(self.recipe.epochs * 3 / 7))
         milestones = self.recipe.balanced_milestones or self.recipe.milestones
-        changes = {"learning_rate": self.recipe.learning_rate / 10, "epochs": epochs, "milestones": milestones}
+        changes: dict[str, Any] = {"epochs": epochs, "milestones": milestones}
+        changes |= {name: rate / 10 for name in RATES if (rate := getattr(self.recipe, name)) is not None}
         teacher = Teacher(self.model.network, None)
         self._train(BALANCED, lesson, images, teacher, self.recipe.model_copy(update=changes))
 

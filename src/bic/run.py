@@ -31,6 +31,7 @@ def run(
     data: Path | str | Dataset | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
+    workers: int = 1,
     device: str | None = None,
 ) -> Record:
     """Run one protocol with one method and return its result, the content of `result.json`.
@@ -40,6 +41,8 @@ def run(
     cannot work or a folder that holds another run.
     """
     progress = progress or Progress("quiet")
+    if workers < 0:
+        raise UserError(f"--workers must not be negative, got {workers}; 0 prepares batches in line")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
@@ -58,7 +61,7 @@ def run(
         if result.get("complete"):
             progress.say(f"{path} is complete; nothing to do")
             return result
-        learner = Learner(plan, dataset.train.view, progress=progress, device=device)
+        learner = Learner(plan, dataset.train.view, progress=progress, device=device, workers=workers)
         return _learn_all(learner, folder, dataset, result.get("steps", []))
 
 

@@ -1,6 +1,7 @@
 """fit(): the only optimisation loop."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -8,6 +9,8 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.fx import Node, symbolic_trace
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from bic.config import Recipe
 from bic.correction import Correction
@@ -15,6 +18,7 @@ from bic.data.loader import Batches
 from bic.errors import UserError
 from bic.methods import Losses
 from bic.network import Network
+from bic.optimiser import Muon
 from bic.progress import Task
 from bic.randomness import generator, seeded
 
@@ -28,11 +32,34 @@ class Teacher:
     def __init__(self, network: Network, correction: Correction | None) -> None:
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.correction = correction
+        self.folded = folded(self.network)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.network(images)
+        scores: Tensor = self.folded(images)
         return scores if self.correction is None else self.correction.apply(scores)
+
+
+def folded(network: Network) -> Network:
+    """The network for inference alone: batch-norm folded into the convolutions before it, where they can be traced."""
+    network = copy.deepcopy(network)
+    try:
+        traced = symbolic_trace(network.backbone)
+    except Exception:  # tracing fails in as many ways as there are backbones; it then stays as it is
+        return network
+    modules = dict(traced.named_modules())
+    calls = Counter(node.target for node in traced.graph.nodes)
+    for node in list(traced.graph.nodes):
+        before = node.args[0] if node.op == "call_module" and node.args else None
+        if isinstance(before, Node) and before.op == "call_module" and len(before.users) == calls[before.target] == 1:
+            conv, norm = modules[str(before.target)], modules[str(node.target)]
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d) and norm.track_running_stats:
+                traced.set_submodule(str(before.target), fuse_conv_bn_eval(conv, norm))
+                node.replace_all_uses_with(before)
+                traced.graph.erase_node(node)
+    traced.recompile()
+    network.backbone = traced.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
@@ -60,6 +87,8 @@ class Training:
     @classmethod
     def start(cls, module: nn.Module, recipe: Recipe) -> Self:
         options = recipe.model_dump(include={"momentum", "nesterov", "weight_decay"})
+        if recipe.kernel_rate is not None:
+            return cls(module, Muon(module, kernel_rate=recipe.kernel_rate, lr=recipe.learning_rate, **options))
         return cls(module, torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, foreach=True, **options))
 
     def tensors(self) -> Tensors:
@@ -107,7 +136,8 @@ def fit(
         with seeded(*batches.address, "network", epoch):  # for backbones that draw, such as dropout
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
                 images, labels = images.to(device), labels.to(device)
-                optimiser.param_groups[0]["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
+                for group in optimiser.param_groups:
+                    group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
                 targets = None if teacher is None else teacher(images)
                 losses = loss(module(images), labels, targets)
                 total = torch.stack(list(losses.values())).sum()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 import torch.nn.functional as F
 
 from bic.data.images import Dataset, ImageSet, array_set, number_labels, reading
@@ -80,5 +81,5 @@ def resized(images: ImageSet, size: int) -> ImageSet:
     height, width = (max(size, round(side * scale)) for side in pixels.shape[2:])
     top, left = (height - size) // 2, (width - size) // 2
     whole = F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True)
-    square = whole[:, :, top : top + size, left : left + size].contiguous()
+    square = whole[:, :, top : top + size, left : left + size].contiguous(memory_format=torch.channels_last)
     return replace(images, pixels=square, view=replace(images.view, size=size))

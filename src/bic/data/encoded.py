@@ -71,7 +71,8 @@ class Reader:
         if decode:
             assert view.size is not None
             # Indexed like the files; memory is taken only for rows that are written.
-            pixels = torch.empty((len(images), view.channels, view.size, view.size), dtype=torch.uint8)
+            pixels = torch.empty((len(images), view.size, view.size, view.channels), dtype=torch.uint8)
+            pixels = pixels.permute(0, 3, 1, 2)
 
             def fill(part: Part, index: int) -> None:
                 pixels[index] = view.decode(images.encoded(index))

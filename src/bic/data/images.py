@@ -77,6 +77,12 @@ def to_pixels(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
+def stacked(pixels: Sequence[Tensor]) -> Tensor:
+    """Images or vectors as one batch, a pixel's channels side by side in memory, as convolutions like them best."""
+    batch = torch.stack(list(pixels))
+    return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
+
+
 def encode(pixels: Tensor) -> bytes:
     """A lossless file of one image: PNG for pixels, .npy for anything else."""
     out = io.BytesIO()
@@ -91,8 +97,8 @@ def encode(pixels: Tensor) -> bytes:
 class ImageSet:
     """Labelled images.
 
-    `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], or float32 [n, dim] for
-    vectors), or encoded (`files`) and decoded through `view` when taken, or both: then `files` are what a memory
+    `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], a pixel's channels side
+    by side, or float32 [n, dim] for vectors), or encoded (`files`) and decoded through `view` when taken, or both: then `files` are what a memory
     stores and `pixels` what is trained on.
     """
 
@@ -112,7 +118,7 @@ class ImageSet:
         """The pixels of some images, uint8 [len(indices), channels, size, size]."""
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(np.asarray(indices, dtype=np.int64))]
-        return torch.stack([self.view.decode(self.encoded(i)) for i in indices])
+        return stacked([self.view.decode(self.encoded(i)) for i in indices])
 
     def encoded(self, index: int) -> bytes:
         """One image as a file's bytes: the file it came from, or a lossless one made now."""
@@ -209,7 +215,7 @@ def array_set(images: npt.NDArray[Any], labels: Labels) -> ImageSet:
     channels_last = images[..., None] if images.ndim == 3 else images
     _, height, width, channels = channels_last.shape
     view = View(channels=channels, size=height if height == width else None)
-    pixels = torch.from_numpy(np.ascontiguousarray(channels_last.transpose(0, 3, 1, 2)))
+    pixels = torch.from_numpy(np.ascontiguousarray(channels_last)).permute(0, 3, 1, 2)
     return ImageSet(labels=labels, view=view, pixels=pixels)
 
 

@@ -66,8 +66,8 @@ class Network(nn.Module):
     def _normalised(self, images: Tensor) -> Tensor:
         layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
         shape = (1, -1) + (1,) * (images.ndim - 2)
-        values = images.to(torch.float32, memory_format=layout)
-        return (values - self.mean.view(shape)) / self.deviation.view(shape)
+        values = images.to(torch.float32, memory_format=layout, copy=True)
+        return values.sub_(self.mean.view(shape)).div_(self.deviation.view(shape))
 
     def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(self._normalised(images))
