@@ -2,9 +2,9 @@
 
     python benchmarks/throughput.py [--threads N] [--rounds N] [--json FILE]
 
-Everything is measured in one run, in rounds that take turns, and given as medians with the range over rounds. FLOPs of an
-update are 3 × the student's forward pass plus the teacher's forward pass, counted by torch. "outside" is the share of
-time in none of forward passes (with the losses), backward pass and optimiser. Wants a quiet machine.
+Everything is measured in one run, in rounds that take turns, and given as medians with the range over rounds. FLOPs of
+an update are 3 × the student's forward pass plus the teacher's forward pass, counted by torch. "outside" is the share
+of time in none of forward passes (with the losses), backward pass and optimiser. Wants a quiet machine.
 """
 
 import argparse
@@ -229,7 +229,9 @@ def main() -> None:
             figures[name]["times_plain"] = ratio
             print(f"\n{name}: {ratio:.2f} × the plain PyTorch loop", end="")
     figures["correction_seconds"] = correction_seconds()
-    figures["memory_seconds"], figures["memory_seconds_with_forward"] = memory_seconds(Engine(fast, distils=False).network)
+    figures["memory_seconds"], figures["memory_seconds_with_forward"] = memory_seconds(
+        Engine(fast, distils=False).network
+    )
     print(f"\n\nstage 2 for 100 classes, beyond the forward pass: {figures['correction_seconds'] * 1e3:.1f} ms")
     with_forward = figures["memory_seconds_with_forward"]
     print(f"memory of a step: {figures['memory_seconds']:.2f} s beyond the forward pass, {with_forward:.2f} s with it")

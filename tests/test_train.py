@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 from bic import METHODS, RECIPES, Correction, ImageSet, Recipe
 from bic.data.augment import crop_and_flip, shift_colours
 from bic.data.images import array_set
-from bic.data.loader import Batches, plain_batches
+from bic.data.loader import Batches, ahead, plain_batches
 from bic.losses import classification
 from bic.network import Network
+from bic.network.network import Head
 from bic.train import Teacher, Training, fit
 
 
@@ -319,3 +321,105 @@ def test_weight_decay_and_momentum_are_those_of_sgd() -> None:
     first = -0.1 * 1
     velocity = 0.5 * 1 + (1 + 0.2 * first)
     assert module.weights.item() == pytest.approx(first - 0.1 * velocity, rel=1e-12)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 10])
+def test_any_number_of_workers_makes_the_same_batches(workers: int) -> None:
+    settings = recipe(crop_padding=2, flip=True, brightness=10, contrast=0.3)
+    images = noisy_images(90)
+    alone = list(Batches(images, settings, (3,)).epoch(2))
+    together = list(Batches(images, settings, (3,), workers=workers).epoch(2))
+    for (one, labels), (two, same_labels) in zip(alone, together, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(labels, same_labels)
+
+
+def test_workers_are_at_most_two_batches_ahead_each() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    batches = ahead([partial(make, number) for number in range(20)], 2)
+    for number in range(5):
+        assert next(batches) == number
+        assert len(made) <= number + 1 + 4
+    batches.close()
+    assert len(made) < 20
+
+
+def test_what_a_worker_fails_on_is_raised() -> None:
+    def broken() -> int:
+        raise ValueError("broken image")
+
+    batches = ahead([lambda: 1, broken, lambda: 3], 1)
+    assert next(batches) == 1
+    with pytest.raises(ValueError, match="broken image"):
+        next(batches)
+
+
+def trained_network(backbone: str) -> Network:
+    """Batch-norm statistics and scales far from those at the start."""
+    torch.manual_seed(0)
+    network = Network(backbone, channels=3, image_size=32)
+    network.head.grow(5)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+    return network
+
+
+@pytest.mark.parametrize(("backbone", "left"), [("resnet32", 0), ("resnet18", 0), ("fast", 3), ("small", 0)])
+def test_teacher_folds_batch_norm_into_convolutions(backbone: str, left: int) -> None:
+    network = trained_network(backbone)
+    teacher = Teacher(network, None)
+    pixels = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = network.eval()(pixels)
+    torch.testing.assert_close(teacher(pixels), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    assert teacher.folded.backbone is not network.backbone
+    # In the fast network, batch-norm after pooling cannot be folded: a negative scale turns the maximum round.
+    called = [node.target for node in teacher.folded.backbone.graph.nodes if node.op == "call_module"]
+    assert sum(isinstance(teacher.folded.backbone.get_submodule(name), nn.BatchNorm2d) for name in called) == left
+
+
+class Branching(nn.Module):
+    """Cannot be traced: what it does depends on the values it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        return (x if x.mean() > 0 else -x).mean(dim=(2, 3))
+
+
+class Shared(nn.Module):
+    """One convolution before two batch-norms: folding either would change the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.one, self.two = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        nn.init.uniform_(self.one.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(self.conv(x)) + self.two(self.conv(x))).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize("backbone", [Branching, Shared])
+def test_teacher_of_a_backbone_that_cannot_be_folded(backbone: type[nn.Module]) -> None:
+    network = tiny_network()
+    network.backbone = backbone()
+    network.head = Head(4)
+    network.head.grow(3)
+    pixels = noisy_images(6).take(np.arange(6))
+    with torch.no_grad():
+        expected = network.eval()(pixels)
+    torch.testing.assert_close(Teacher(network, None)(pixels), expected)

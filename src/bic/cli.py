@@ -81,6 +81,9 @@ def run(
     config: Annotated[Path | None, flag("A TOML file of settings.")] = None,
     set_: Annotated[tuple[str, ...], flag("A setting, as recipe.learning_rate=0.05; repeatable.", "--set")] = (),
     threads: Annotated[Number, flag("Processor threads to use.")] = None,
+    compile: Annotated[
+        bool | None, Parameter(help="Compile the network; by default if that is measured to pay.")
+    ] = None,
     workers: Annotated[int, flag("Threads that prepare batches ahead of training; 1 by default.")] = 1,
     device: Annotated[Text, flag("cpu or cuda; by default cuda if there is one.")] = None,
     quiet: Quiet = False,
@@ -102,7 +105,9 @@ def run(
     from bic.run import run as run_protocol
 
     progress = Progress("quiet" if quiet else "auto")
-    _print_run(run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device))
+    _print_run(
+        run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device)
+    )
 
 
 @app.command

@@ -103,6 +103,7 @@ class RunConfig(Choices):
     epochs: int | None = Field(None, ge=1)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
+    compile: bool | None = None  # None: if it is measured to pay
     skip_bad: bool = False
 
     @field_validator("step_sizes", "class_order", "recipe", mode="before")
@@ -129,6 +130,7 @@ class Plan(Choices):
     memory: MemoryBudget
     held_out: float
     recipe: Recipe
+    compile: bool = False  # it changes the last bits
 
 
 def load_settings(file: Path | None, assignments: Iterable[str], flags: Mapping[str, Any]) -> RunConfig:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor, nn
 
+from bic.compiling import compiled_forward
 from bic.config import Plan, Recipe
 from bic.correction import fit_correction
 from bic.data.images import ImageSet, Indices, View, join
@@ -153,6 +154,7 @@ class Learner:
         """One phase of training, from its start or from where it was interrupted."""
         step, heads = lesson.step.number, self.model.heads
         training = Training.start(self.model.network, recipe)
+        training.compiled = compiled_forward(self.model.network) if self.plan.compile else None
         if (resume := lesson.resumed(phase)) is not None:
             training.restore(resume.tensors, resume.epoch)
         kept: Tensors = {}

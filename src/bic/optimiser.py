@@ -1,6 +1,5 @@
 """Muon: stochastic gradient descent whose updates of the backbone's kernels are orthogonalised."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ class Muon(torch.optim.SGD):
         self.kernel_rate = kernel_rate
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             for kernel in group["params"] if group["kernels"] else ():
                 if kernel.grad is not None:
@@ -62,4 +61,5 @@ def orthogonalised(matrix: Tensor, iterations: int = 3) -> Tensor:
     for _ in range(iterations):
         factor = a * identity + b * gram + c * gram @ gram
         total, gram = factor @ total, factor @ gram @ factor
-    return (total @ rows).T if tall else total @ rows
+    result: Tensor = total @ rows
+    return result.T if tall else result

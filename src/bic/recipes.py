@@ -92,6 +92,7 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
         step_sizes=sizes,
         memory=config.memory or MemoryBudget(images=images),
         held_out=config.held_out or held_out,
+        compile=config.compile or False,
         recipe=recipe.model_copy(update={"image_size": dataset.image_size}),
     )
     _check_every_class_fits(plan, find_method(config.method), dataset)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
 from bic.errors import UserError
@@ -56,6 +57,10 @@ def run(
     folder = RunFolder(path)
     folder.refuse_strangers()
     with locked(path):
+        if config.compile is None:
+            recorded = folder.plan()
+            compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
+            plan = plan.model_copy(update={"compile": compiles})
         plan = folder.agree(config, plan)
         result = read_result(path) if (path / "result.json").exists() else {}
         if result.get("complete"):

@@ -47,20 +47,23 @@ class RunFolder:
             if strangers := {child.name for child in self.path.iterdir()} - ours:
                 raise UserError(f"{self.path} holds other files ({min(strangers)}); choose another --out")
 
+    def plan(self) -> Plan | None:
+        """The plan recorded here, if there is one."""
+        return Plan.model_validate(read_config(self.path)["plan"]) if (self.path / "config.json").exists() else None
+
     def agree(self, config: RunConfig, plan: Plan) -> Plan:
         """The plan recorded here, if the request is the same; a new folder records this one."""
         record.clear_unfinished(self.path)
         record.clear_unfinished(self.checkpoints)
         asked = config.model_dump(mode="json", exclude_unset=True)
-        if not (self.path / "config.json").exists():
+        old = self.plan()
+        if old is None:
             record.write_file(self.path / "README.txt", README.encode())
             content = {"format": FORMAT, "version": __version__, "asked": asked, "plan": plan.model_dump(mode="json")}
             record.write_file(self.path / "config.json", record.to_json(content))
             return plan
-        found = read_config(self.path)
-        old = Plan.model_validate(found["plan"])
         # What was chosen automatically then holds now, even if a newer version would choose anew.
-        if old == plan or (found["asked"] == asked and old.fingerprint == plan.fingerprint):
+        if old == plan or (read_config(self.path)["asked"] == asked and old.fingerprint == plan.fingerprint):
             return old
         named = "; ".join(_differences(old.model_dump(), plan.model_dump()))
         raise UserError(f"{self.path} is a run of another configuration ({named}); choose another --out")

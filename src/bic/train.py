@@ -83,6 +83,7 @@ class Training:
     module: nn.Module
     optimiser: torch.optim.SGD
     epoch: int = 0  # epochs done
+    compiled: Callable[[Tensor], Tensor] | None = None  # the module's forward pass, if it is compiled
 
     @classmethod
     def start(cls, module: nn.Module, recipe: Recipe) -> Self:
@@ -130,6 +131,7 @@ def fit(
 ) -> None:
     """Train the module for the recipe's remaining epochs; each update sees one batch."""
     module, optimiser = training.module, training.optimiser
+    forward = training.compiled or module
     module.train()
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
@@ -139,7 +141,7 @@ def fit(
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
                 targets = None if teacher is None else teacher(images)
-                losses = loss(module(images), labels, targets)
+                losses = loss(forward(images), labels, targets)
                 total = torch.stack(list(losses.values())).sum()
                 if not torch.isfinite(total):
                     raise UserError(

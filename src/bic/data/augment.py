@@ -28,7 +28,7 @@ def crop_and_flip(images: Tensor, padding: int, draws: np.random.Generator, *, f
     count, height, width, _ = pixels.shape
     padded = np.pad(pixels, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     tops, lefts = draws.integers(0, 2 * padding + 1, (2, count)).tolist()
-    mirrored = ((draws.random(count) < 0.5) & flip).tolist()
+    mirrored = np.less(draws.random(count), 0.5 if flip else 0.0).tolist()
     moved = np.empty(pixels.shape, pixels.dtype)
     for into, image, top, left, mirror in zip(moved, padded, tops, lefts, mirrored, strict=True):
         cut = image[top : top + height, left : left + width]

@@ -98,8 +98,8 @@ class ImageSet:
     """Labelled images.
 
     `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], a pixel's channels side
-    by side, or float32 [n, dim] for vectors), or encoded (`files`) and decoded through `view` when taken, or both: then `files` are what a memory
-    stores and `pixels` what is trained on.
+    by side, or float32 [n, dim] for vectors), or encoded (`files`) and decoded through `view` when taken, or both: then
+    `files` are what a memory stores and `pixels` what is trained on.
     """
 
     labels: Labels

@@ -67,7 +67,7 @@ class Batches:
 
 
 def ahead(makers: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
-    """What the makers make, in their order, made by threads while the previous one is in use; in line if `workers` is 0.
+    """What the makers make, in their order, made by threads while earlier ones are in use; without workers, in line.
 
     At most two a worker are waiting, so that memory is bounded.
     """

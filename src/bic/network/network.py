@@ -61,16 +61,17 @@ class Network(nn.Module):
         self.deviation.copy_(values.std(dims, correction=0))
         self.deviation[self.deviation < 1e-6] = 1.0  # a constant channel is centred and left alone
         if isinstance(self.backbone, Fast):
-            self.backbone.whitening.measure(self._normalised(images))
+            self.backbone.whitening.measure(self.normalised(images))
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def normalised(self, images: Tensor) -> Tensor:
+        """What the backbone sees."""
         layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
         shape = (1, -1) + (1,) * (images.ndim - 2)
         values = images.to(torch.float32, memory_format=layout, copy=True)
         return values.sub_(self.mean.view(shape)).div_(self.deviation.view(shape))
 
     def features(self, images: Tensor) -> Tensor:
-        features: Tensor = self.backbone(self._normalised(images))
+        features: Tensor = self.backbone(self.normalised(images))
         return features
 
     def forward(self, images: Tensor) -> Tensor:
