@@ -119,3 +119,13 @@ def test_the_kernels_rate_follows_the_schedule() -> None:
     optimiser.step()
     for name, kernel in kernels(module).items():
         torch.testing.assert_close(kernel, before[name], rtol=1e-6, atol=0)
+
+
+def test_a_head_alone_is_trained_by_sgd() -> None:
+    one, two = nn.Linear(4, 3), nn.Linear(4, 3)
+    two.load_state_dict(one.state_dict())
+    plain = torch.optim.SGD(two.parameters(), lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3)
+    for module, optimiser in ((one, muon(one)), (two, plain)):
+        module(torch.ones(2, 4)).square().sum().backward()
+        optimiser.step()
+    assert torch.equal(one.weight, two.weight)

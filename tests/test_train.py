@@ -423,3 +423,12 @@ def test_teacher_of_a_backbone_that_cannot_be_folded(backbone: type[nn.Module]) 
     with torch.no_grad():
         expected = network.eval()(pixels)
     torch.testing.assert_close(Teacher(network, None)(pixels), expected)
+
+
+def test_later_steps_have_their_own_rates_and_the_first_its_own_epochs() -> None:
+    settings = recipe(epochs=6, first_epochs=9, learning_rate=0.2, kernel_rate=0.1, later_rate=0.3)
+    first, later = settings.in_step(afresh=True), settings.in_step(afresh=False)
+    assert (first.epochs, first.learning_rate, first.kernel_rate) == (9, 0.2, 0.1)
+    assert (later.epochs, later.learning_rate, later.kernel_rate) == pytest.approx((6, 0.06, 0.03))
+    plain = recipe(epochs=6)
+    assert plain.in_step(afresh=True) == plain.in_step(afresh=False) == plain

@@ -51,9 +51,11 @@ class Recipe(Settings):
     resize: int | None = Field(None, ge=1)  # shorter side before the centre crop; None: image_size
     random_resize: tuple[int, int] | None = None  # shorter side drawn from this range in training
     epochs: int = Field(ge=1)
+    first_epochs: int | None = Field(None, ge=1)  # of a network that starts afresh; None: as many
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(gt=0)
     kernel_rate: float | None = Field(None, gt=0)  # Muon's, relative, for the backbone's kernels; None: plain SGD
+    later_rate: float = Field(1.0, gt=0)  # the rates' factor where a network goes on from the step before
     schedule: Literal["milestones", "triangle"] = "milestones"
     milestones: tuple[float, ...] = ()  # as shares of the epochs, so that --epochs scales them
     decay: float = Field(0.1, gt=0, le=1)  # the rate's factor at each milestone
@@ -78,6 +80,17 @@ class Recipe(Settings):
         if sides and (self.image_size is None or self.image_size > min(sides)):
             raise ValueError("image_size must be given and at most resize and random_resize")
         return self
+
+    def in_step(self, *, afresh: bool) -> Self:
+        """The recipe for one step: of a network that starts afresh, or of one that goes on."""
+        if afresh:
+            return self.model_copy(update={"epochs": self.first_epochs or self.epochs})
+        return self.slower(self.later_rate)
+
+    def slower(self, factor: float) -> Self:
+        """The recipe with both rates times a factor."""
+        kernels = None if self.kernel_rate is None else self.kernel_rate * factor
+        return self.model_copy(update={"learning_rate": self.learning_rate * factor, "kernel_rate": kernels})
 
 
 class Choices(Settings):

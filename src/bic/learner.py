@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from bic.steps import Step
 from bic.train import Teacher, Tensors, Training, fit, unprefixed
 
 STAGE1, BALANCED = "stage 1", "balanced fine-tuning"
-RATES = ("learning_rate", "kernel_rate")
 MEASURED_IMAGES = 5000  # looked at for the normalisation and the whitening
 
 
@@ -116,7 +114,8 @@ class Learner:
         teacher = self._grow(step, train)
         with lesson.timed("stage1"):
             if lesson.resumed(BALANCED) is None:
-                self._train(STAGE1, lesson, train, teacher, self.recipe)
+                afresh = len(self.model.heads) == 1 or self.method.starts_afresh
+                self._train(STAGE1, lesson, train, teacher, self.recipe.in_step(afresh=afresh))
             if self.method.balanced_phase and teacher is not None:
                 self._balance(lesson, new)
         with lesson.timed("stage2"):
@@ -185,10 +184,9 @@ class Learner:
         # A first rate of 0.01 after 0.1, for 3/7 as long where nothing else is published.
         epochs = self.recipe.balanced_epochs or max(1, round(self.recipe.epochs * 3 / 7))
         milestones = self.recipe.balanced_milestones or self.recipe.milestones
-        changes: dict[str, Any] = {"epochs": epochs, "milestones": milestones}
-        changes |= {name: rate / 10 for name in RATES if (rate := getattr(self.recipe, name)) is not None}
+        recipe = self.recipe.slower(0.1).model_copy(update={"epochs": epochs, "milestones": milestones})
         teacher = Teacher(self.model.network, None)
-        self._train(BALANCED, lesson, images, teacher, self.recipe.model_copy(update=changes))
+        self._train(BALANCED, lesson, images, teacher, recipe)
 
     def _remember(self, step: Step, new: ImageSet, held_out: Indices) -> None:
         """Rank the step's images, together with what is kept of those classes already."""

@@ -17,7 +17,8 @@ class Muon(torch.optim.SGD):
     """
 
     def __init__(self, module: nn.Module, *, kernel_rate: float, **options: Any) -> None:
-        kernels = {id(each) for each in getattr(module, "backbone", module).parameters() if each.ndim >= 2}
+        backbone = getattr(module, "backbone", nn.Module())  # a head alone has no kernels
+        kernels = {id(each) for each in backbone.parameters() if each.ndim >= 2}
         parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
         for parameter in module.parameters():
             parts[id(parameter) in kernels].append(parameter)

@@ -67,8 +67,9 @@ def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 
     scale = method.rate_per_class * num_classes if method.rate_per_class else 1.0
     chosen |= {"learning_rate": chosen["learning_rate"] * scale, "weight_decay": chosen["weight_decay"] / scale}
     chosen |= {**method.recipe, **PUBLISHED.get((name, method.name), {}), **config.recipe, "name": name}
-    if config.epochs is not None and "balanced_epochs" in chosen:
-        chosen["balanced_epochs"] = max(1, round(chosen["balanced_epochs"] * config.epochs / chosen["epochs"]))
+    for part in ("balanced_epochs", "first_epochs"):
+        if config.epochs is not None and chosen.get(part):
+            chosen[part] = max(1, round(chosen[part] * config.epochs / chosen["epochs"]))
     chosen |= {key: value for key in ("epochs", "backbone") if (value := getattr(config, key)) is not None}
     return checked(Recipe, chosen)
 
