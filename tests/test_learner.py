@@ -358,3 +358,21 @@ def test_more_images_of_known_classes_join_what_is_learned(dataset: Dataset, met
         is_known_again = label in (0, 1)
         assert bool(new_files & set(one.train)) == is_known_again
         assert is_known_again or one.train == before[label][: len(one.train)]
+
+
+@pytest.mark.parametrize("method", ["bic", "joint"])
+def test_a_network_that_goes_on_is_slower_and_one_that_starts_afresh_has_its_own_epochs(
+    method: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[int, float]] = []
+    fit = bic.learner.fit
+
+    def watched(training: Any, batches: Any, loss: Any, recipe: Any, **options: Any) -> None:
+        used.append((recipe.epochs, recipe.learning_rate))
+        fit(training, batches, loss, recipe, **options)
+
+    monkeypatch.setattr(bic.learner, "fit", watched)
+    learner = learner_for(dataset, method, learning_rate=0.2, first_epochs=3, later_rate=0.5)
+    for step in steps_of(dataset, method)[:2]:
+        learner.learn(step)
+    assert used == [(3, 0.2), (2, 0.1) if method == "bic" else (3, 0.2)]
