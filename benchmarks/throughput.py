@@ -35,7 +35,7 @@ from bic.progress import Progress
 from bic.recipes import RECIPES
 from bic.train import Teacher, Training, fit
 
-IMAGES, BATCH = 2048, 128
+IMAGES, BATCH = 2048, 128  # BATCH: of the plain loop, as in the paper
 OLD, NEW = 20, 20
 
 
@@ -91,7 +91,7 @@ class Engine:
             self.network.backbone.compile()
             if self.teacher is not None:
                 self.teacher.folded.backbone.compile()
-        self.recipe = recipe.model_copy(update={"epochs": 1, "batch_size": BATCH})
+        self.recipe = recipe.model_copy(update={"epochs": 1})
         self.training = Training.start(self.network, self.recipe)
 
     def epoch(self) -> tuple[float, float]:

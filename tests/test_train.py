@@ -156,6 +156,16 @@ def test_crops_are_shifted_and_perhaps_mirrored_images(flip: bool) -> None:
     assert 150 < mirrored < 250 if flip else mirrored == 0
 
 
+def test_crops_can_be_filled_by_the_mirrored_image() -> None:
+    images = torch.arange(25, dtype=torch.uint8).reshape(1, 1, 5, 5).repeat(300, 1, 1, 1)
+    found = crop_and_flip(images, 2, np.random.default_rng(0), flip=False, fill="mirror")
+    # Moved by two to the right and down, rows and columns 0 and 1 show what lies as far inside.
+    row = [2, 1, 0, 1, 2]
+    corner = torch.tensor([[5 * y + x for x in row] for y in row], dtype=torch.uint8)
+    assert sum(torch.equal(image[0], corner) for image in found) > 300 / 25 / 3
+    assert not (found == 0).flatten(1).sum(1).gt(4).any()
+
+
 def test_colours_shift_within_the_published_ranges() -> None:
     # Half the pixels 118 and half 138: the mean is 128, and nothing can reach 0 or 255.
     images = torch.full((2000, 3, 2, 2), 118, dtype=torch.uint8)

@@ -67,6 +67,7 @@ class Recipe(Settings):
     balanced_epochs: int = Field(0, ge=0)  # EEIL's second phase; 0: 3/7 of the epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: as in the first phase
     crop_padding: int = Field(0, ge=0)
+    crop_fill: Literal["black", "mirror"] = "black"  # what comes in where a crop leaves the image
     flip: bool = False
     brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
     contrast: float = Field(0.0, ge=0, lt=1)  # largest change of each channel's contrast

@@ -1,5 +1,7 @@
 """Batch augmentation on tensors. Every draw comes from the generator that is passed in."""
 
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,21 +14,27 @@ def augment(images: Tensor, recipe: Recipe, draws: np.random.Generator) -> Tenso
     if images.ndim != 4:
         return images
     if recipe.crop_padding or recipe.flip:
-        images = crop_and_flip(images, recipe.crop_padding, draws, flip=recipe.flip)
+        fill = recipe.crop_fill
+        images = crop_and_flip(images, recipe.crop_padding, draws, flip=recipe.flip, fill=fill)
     if recipe.brightness or recipe.contrast:
         images = shift_colours(images, recipe.brightness, recipe.contrast, draws)
     return images
 
 
-def crop_and_flip(images: Tensor, padding: int, draws: np.random.Generator, *, flip: bool) -> Tensor:
-    """Each image moved by up to `padding` pixels (black comes in), and mirrored half the time.
+def crop_and_flip(
+    images: Tensor, padding: int, draws: np.random.Generator, *, flip: bool, fill: Literal["black", "mirror"] = "black"
+) -> Tensor:
+    """Each image moved by up to `padding` pixels, and mirrored half the time.
+
+    Black comes in at the side, or the image itself, mirrored at its edge.
 
     Images are copied slice by slice: twenty times as fast as an indexed gather, and without torch's threads, so that it
     can go on beside an update.
     """
     pixels = images.permute(0, 2, 3, 1).numpy()
     count, height, width, _ = pixels.shape
-    padded = np.pad(pixels, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    around = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+    padded = np.pad(pixels, around, mode="constant" if fill == "black" else "reflect")
     tops, lefts = draws.integers(0, 2 * padding + 1, (2, count)).tolist()
     mirrored = np.less(draws.random(count), 0.5 if flip else 0.0).tolist()
     moved = np.empty(pixels.shape, pixels.dtype)
