@@ -169,7 +169,7 @@ def memory_seconds(network: Network) -> tuple[float, float]:
     labels = np.arange(20).repeat(500)
     images = array_set(draws.integers(0, 256, (10_000, 32, 32, 3), dtype=np.uint8), labels)
     forward = time.perf_counter()
-    features = extract(network, images, Progress("quiet"))
+    features, _ = extract(network, images, Progress("quiet"))
     forward = time.perf_counter() - forward
 
     def remember() -> None:

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from bic.data import Dataset, View, join
-from bic.data.images import array_set, encode, open_image
+from bic.data.decode import open_image
+from bic.data.images import array_set, encode
 from bic.errors import UserError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from bic.data import encoded as encoded_module
+from bic.data import files as files_module
+from bic.data import index as index_module
 from bic.data import open_dataset
+from bic.data import parquet as parquet_module
 from bic.errors import UserError
 
 LABEL = {"label": {"_type": "ClassLabel", "names": ["ant", "bee"]}}
@@ -206,3 +211,106 @@ def test_a_broken_row_is_found_in_its_shard(tmp_path: Path) -> None:
     write(path, LABEL, image=structs(png(1)), other=[0])
     with pytest.raises(UserError, match=r"can't read .*train-00001-of-00002.parquet .*label"):
         open_dataset(str(tmp_path))
+
+
+# Read when needed
+
+
+@pytest.fixture
+def lazily(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if the images were too many for memory, and with an index of however few."""
+    monkeypatch.setattr(parquet_module, "ENCODED_IN_MEMORY", 0)
+    monkeypatch.setattr(index_module, "FEW", 0)
+    monkeypatch.setenv("BIC_DATA", str(tmp_path / "home"))
+
+
+def write_shards(folder: Path) -> None:
+    """Three shards of five rows in groups of two, and two test images."""
+    for shard in range(3):
+        images = structs(*(png(10 * shard + i) for i in range(5)))
+        write(folder / f"train-{shard:05}-of-00003.parquet", LABEL, image=images, label=[0, 1, 0, 1, shard % 2])
+    write(folder / "test-00000-of-00001.parquet", LABEL, image=structs(png(7), png(8)), label=[1, 0])
+
+
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_rows_read_when_needed_are_those_in_memory(
+    tmp_path: Path, keep_files: bool, request: pytest.FixtureRequest
+) -> None:
+    write_shards(tmp_path)
+    in_memory = open_dataset(str(tmp_path))
+    request.getfixturevalue("lazily")
+    data = open_dataset(str(tmp_path), keep_files=keep_files)
+    assert not any(isinstance(file, bytes) for file in data.train.files or ())
+    assert values(data.train) == values(in_memory.train) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
+    assert data.train.labels.tolist() == in_memory.train.labels.tolist()
+    assert data.train.select(np.array([13, 2])).encoded(0) == png(23)
+
+
+def test_rows_of_some_classes(tmp_path: Path, lazily: None) -> None:
+    write_shards(tmp_path)
+    data = open_dataset(str(tmp_path), classes=("bee",), keep_files=True)
+    assert (data.classes, values(data.train), values(data.test)) == (("bee",), [1, 3, 11, 13, 14, 21, 23], [7])
+
+
+def test_only_a_few_row_groups_are_kept(tmp_path: Path, lazily: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path)
+    data = open_dataset(str(tmp_path), keep_files=True)
+    reads: list[Any] = []
+    real = files_module._read_group
+    monkeypatch.setattr(files_module, "_read_group", lambda *key: reads.append(key) or real(*key))
+    monkeypatch.setattr(files_module, "_groups", files_module._RowGroups())
+    size = real(*data.train.files[0][:3]).nbytes  # type: ignore[index]
+    monkeypatch.setattr(files_module, "KEPT_BYTES", int(2.1 * size))  # the third group has one row, not two
+    assert values(data.train.select(np.array([0, 1, 2, 0, 3]))) == [0, 1, 2, 0, 3]
+    assert len(reads) == 2  # both stay
+    assert values(data.train.select(np.array([4, 0]))) == [4, 0]
+    assert len(reads) == 4  # the third drove out the first
+    assert len(files_module._groups._kept) == 2
+
+
+def test_shards_are_not_looked_through_again(tmp_path: Path, lazily: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path)
+    for path in tmp_path.glob("*.parquet"):
+        os.utime(path, ns=(10**18, 10**18))
+    looked: list[Any] = []
+    real = encoded_module.read
+    monkeypatch.setattr(encoded_module, "read", lambda file: looked.append(file) or real(file))
+    first = open_dataset(str(tmp_path), keep_files=True)
+    assert len(looked) == 17
+    again = open_dataset(str(tmp_path), keep_files=True)
+    assert len(looked) == 17
+    assert first.fingerprint == again.fingerprint
+    assert first.train.view == again.train.view
+    write(tmp_path / "train-00001-of-00003.parquet", LABEL, image=structs(png(1, (5, 4)), png(2)), label=[0, 1])
+    changed = open_dataset(str(tmp_path), keep_files=True)
+    assert len(looked) == 19
+    assert changed.fingerprint != first.fingerprint
+
+
+def test_a_row_that_turns_out_broken_is_named(tmp_path: Path, lazily: None) -> None:
+    write_shards(tmp_path)
+    path = tmp_path / "train-00001-of-00003.parquet"
+    images = structs(*(png(i) for i in range(3)), png(9, (200, 200))[:-60])
+    write(path, LABEL, image=images, label=[0, 1, 0, 1])
+    data = open_dataset(str(tmp_path), keep_files=True)
+    with pytest.raises(UserError, match=r"can't read row 3 of .*train-00001-of-00003.parquet \(.*truncated"):
+        data.train.take(data.train.everything)
+
+
+def test_row_groups_too_large_to_be_read_whole_are_refused(
+    tmp_path: Path, lazily: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path)
+    monkeypatch.setattr(parquet_module, "GROUP_BYTES", 10)
+    with pytest.raises(UserError, match=r"train-00000-of-00003.parquet has row groups of .*row_group_size=100"):
+        open_dataset(str(tmp_path))
+
+
+def test_a_test_split_without_labels_gives_way_to_validation(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    write(tmp_path / "test-00000-of-00001.parquet", LABEL, image=structs(png(8), png(9)), label=[-1, -1])
+    with pytest.raises(UserError, match=r"row 0 of .*test-00000-of-00001.parquet \(it has no label\)"):
+        open_dataset(str(tmp_path))
+    write(tmp_path / "validation-00000-of-00001.parquet", LABEL, image=structs(png(5), png(6)), label=[1, 0])
+    data = open_dataset(str(tmp_path))
+    assert (values(data.test), data.test.labels.tolist()) == ([5, 6], [1, 0])

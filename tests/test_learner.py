@@ -83,7 +83,7 @@ class Watched:
         self.seen: dict[tuple[Any, ...], Batches] = {}
         monkeypatch.setattr(bic.learner, "Batches", self)
 
-    def __call__(self, images: ImageSet, recipe: Any, address: tuple[Any, ...]) -> Batches:
+    def __call__(self, images: ImageSet, recipe: Any, address: tuple[Any, ...], **_: Any) -> Batches:
         _, phase, step = address
         assert (phase, step) not in self.seen
         return self.seen.setdefault((phase, step), Batches(images, recipe, address))

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bic import ImageSet, Memory, MemoryBudget, UserError
-from bic.data.images import View, array_set
+from bic.data.decode import View
+from bic.data.images import array_set
 from bic.memory import by_class, files_of, herd
 
 VIEW = View(channels=1, size=1)

@@ -61,7 +61,9 @@ def demo(
 
 @app.command
 def run(
-    dataset: Annotated[str, Parameter(help="digits, cifar100, or a path: .npz, Parquet, or image folders.")],
+    dataset: Annotated[
+        str, Parameter(help="digits, cifar100, imagenet100, imagenet1000, or a path: .npz, Parquet, or image folders.")
+    ],
     *,
     data: Annotated[Path | None, flag("Where the named data set lies; its format is recognised.")] = None,
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
@@ -76,6 +78,7 @@ def run(
     epochs: Annotated[Number, flag("Epochs per step; the schedule is scaled with them.")] = None,
     backbone: Annotated[Text, flag("resnet32, resnet18, fast, small, mlp or module:function.")] = None,
     label: Annotated[Text, flag("Label column of Parquet files.")] = None,
+    classes: Annotated[Text, flag("Only these classes: cat,dog, or a text file with one name a line.")] = None,
     skip_bad: Annotated[bool | None, flag("Leave out broken images instead of stopping.")] = None,
     out: Annotated[Path | None, flag("The run folder; by default runs/ and the main settings.")] = None,
     config: Annotated[Path | None, flag("A TOML file of settings.")] = None,
@@ -84,7 +87,9 @@ def run(
     compile: Annotated[
         bool | None, Parameter(help="Compile the network; by default if that is measured to pay.")
     ] = None,
-    workers: Annotated[int, flag("Threads that prepare batches ahead of training; 1 by default.")] = 1,
+    workers: Annotated[
+        Number, flag("Threads that prepare batches, or processes that decode files; 0: in line.")
+    ] = None,
     device: Annotated[Text, flag("cpu or cuda; by default cuda if there is one.")] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -62,7 +62,8 @@ def _seconds_per_image(plan: Plan, dataset: Dataset, *, compiled: bool) -> float
         network = Network(recipe.backbone, channels=view.channels, image_size=view.size)
         network.head.grow(plan.step_sizes[0])
         size = min(recipe.batch_size, len(dataset.train))
-        images, labels = dataset.train.take(dataset.train.everything[:size]), torch.zeros(size, dtype=torch.int64)
+        images, readable = dataset.train.take_readable(dataset.train.everything[:size])
+        labels = torch.zeros(len(readable), dtype=torch.int64)
         forward = compiled_forward(network.train()) if compiled else network.train()
         times = []
         for _ in range(5):

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -99,6 +100,7 @@ class Choices(Settings):
 
     dataset: str
     label: str | None = None  # the label column of a Parquet file
+    classes: tuple[str, ...] | None = None  # the only ones to learn; None: all
     method: str = "bic"
     exemplars: Literal["herding", "random"] = "herding"
     correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
@@ -126,6 +128,20 @@ class RunConfig(Choices):
         if not isinstance(value, str):
             return value
         return {"name": value} if field.field_name == "recipe" else value.split(",")
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        """Accept names with commas between them, and the path of a file with one name a line."""
+        if isinstance(value, str):
+            lines = Path(value).read_text().splitlines() if Path(value).is_file() else value.split(",")
+            value = [line.strip() for line in lines if line.strip()]
+        if isinstance(value, list | tuple):
+            if not value:
+                raise ValueError("must name a class at least")
+            if twice := [name for name, count in Counter(value).items() if count > 1]:
+                raise ValueError(f"must name each class once, got {twice[0]!r} more often")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -24,8 +24,10 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
     num_old = sum(model.heads[:-1])
     answers, in_top5 = [], 0
     histograms = {"old": Counter[int](), "new": Counter[int]()}
+    readable = []
     with progress.task("evaluating", len(test)) as task:
         for pixels, indices in plain_batches(test):
+            readable.append(indices)
             raw, final = (scores.cpu() for scores in model.scores(pixels))
             answers.append((*torch.softmax(final, dim=1).max(dim=1), *torch.softmax(raw, dim=1).max(dim=1)))
             if len(model.classes) >= 5:
@@ -35,6 +37,7 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
                 bins, sizes = np.unique(np.floor(part.numpy() / BIN_WIDTH).astype(int), return_counts=True)
                 histograms[name].update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
             task.advance(len(indices))
+    test, index = test.select(np.concatenate(readable)), index[np.concatenate(readable)]
     sure, predicted, sure_raw, predicted_raw = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
     metrics = {
         "top1": 100 * float((predicted == test.labels).mean()),

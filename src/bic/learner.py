@@ -8,12 +8,14 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor, nn
 
 from bic.compiling import compiled_forward
 from bic.config import Plan, Recipe
 from bic.correction import fit_correction
-from bic.data.images import ImageSet, Indices, View, join
+from bic.data.decode import View
+from bic.data.images import ImageSet, Indices, join
 from bic.data.loader import Batches
 from bic.memory import Memory, by_class, files_of, herd
 from bic.methods import Losses, classification_only
@@ -121,10 +123,10 @@ class Learner:
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
                 # Everything frozen, the network in evaluation mode, no augmentation.
-                features = extract(self.model.network, held_out, self.progress)
-                scores = self.model.network.head(features.to(self.device)).detach()
+                features, readable = extract(self.model.network, held_out, self.progress)
+                scores, labels = self.model.network.head(features.to(self.device)).detach(), held_out.labels[readable]
                 num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
-                self.model.correction = fit_correction(scores, held_out.labels, num_old, penalty=penalty)
+                self.model.correction = fit_correction(scores, labels, num_old, penalty=penalty)
         with lesson.timed("memory"):
             if self.method.keeps_exemplars:
                 self._remember(step, new, held)
@@ -141,7 +143,7 @@ class Learner:
             if model is None or self.method.starts_afresh:
                 model = Model.fresh(self.recipe.backbone, self.view)
                 some = self._draws("measure", step).permutation(len(train))[:MEASURED_IMAGES]
-                model.network.prepare(train.take(np.sort(some)))
+                model.network.prepare(train.take_readable(np.sort(some))[0])
             model.classes, model.heads = known + step.classes, (*heads, len(step.classes))
             model.network.head.grow(len(model.classes) - model.network.num_classes)
         model.network.to(self.device)
@@ -171,7 +173,8 @@ class Learner:
                 task.name = f"{title}, epoch {training.epoch}/{recipe.epochs}"
                 lesson.checkpoint(phase, training, kept)
 
-            batches = Batches(images, recipe, (self.plan.seed, phase, step), workers=self.workers)
+            pinned = self.device != "cpu" and torch.cuda.is_available()
+            batches = Batches(images, recipe, (self.plan.seed, phase, step), workers=self.workers, pinned=pinned)
             fit(training, batches, loss, recipe, teacher=teacher, after_epoch=after_epoch, task=task)
 
     def _balance(self, lesson: Lesson, new: ImageSet) -> None:
@@ -200,12 +203,12 @@ class Learner:
 
     def _rank(self, step: Step, images: ImageSet, limit: int) -> dict[int, Indices]:
         """The best `limit` images of each class, best first."""
-        members = by_class(images.labels)
         if self.plan.exemplars == "random":
             draws = self._draws("exemplars", step)
-            return {label: draws.permutation(own)[:limit] for label, own in members.items()}
-        features = extract(self.model.network, images, self.progress)
-        return {label: own[herd(features[own], limit)] for label, own in members.items()}
+            return {label: draws.permutation(own)[:limit] for label, own in by_class(images.labels).items()}
+        features, readable = extract(self.model.network, images, self.progress)
+        members = by_class(images.labels[readable])
+        return {label: readable[own[herd(features[own], limit)]] for label, own in members.items()}
 
     def _choose_classifier(self, step: Step) -> None:
         """What answers in place of the head, for the methods that have such a thing."""
@@ -219,8 +222,9 @@ class Learner:
     def _retrain_head(self, step: Step) -> tuple[Tensor, Tensor]:
         """A fresh head trained on the frozen features of all classes' data. It only evaluates."""
         assert step.everything is not None, "an upper bound needs a step with all data"
-        num_features, labels = self.model.network.num_features, step.everything.labels
-        pixels = extract(self.model.network, step.everything, self.progress)
+        num_features = self.model.network.num_features
+        pixels, readable = extract(self.model.network, step.everything, self.progress)
+        labels = step.everything.labels[readable]
         features = ImageSet(labels=labels, view=View(channels=num_features), pixels=pixels)
         recipe = self.recipe.model_copy(update={"random_resize": None})
         with seeded(self.plan.seed, "head", step.number):

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bic.config import MemoryBudget
-from bic.data.images import ImageSet, Indices, Labels, View
+from bic.data.decode import View
+from bic.data.images import ImageSet, Indices, Labels
 from bic.errors import UserError
 
 
@@ -164,5 +165,7 @@ def herd(features: Tensor, count: int) -> Indices:
 
 
 def files_of(images: ImageSet, indices: Indices) -> Iterable[bytes]:
-    """Encoded images in the order of `indices`, made only when asked for."""
-    return (images.encoded(int(index)) for index in indices)
+    """Encoded images in the order of `indices`, made only when asked for; with `skip_bad`, those that are whole."""
+    for index in indices:
+        if not images.skip_bad or len(images.take_readable(np.array([index]))[1]):
+            yield images.encoded(int(index))

@@ -3,12 +3,14 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bic.correction import Correction
-from bic.data.images import ImageSet, View
+from bic.data.decode import View
+from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
 from bic.network import Network
 from bic.progress import Progress
@@ -87,16 +89,19 @@ class Model:
 
 
 @torch.no_grad()
-def extract(network: Network, images: ImageSet, progress: Progress, *, mirrored: bool = False) -> Tensor:
-    """Features [n, dim] of all images, in evaluation mode."""
+def extract(
+    network: Network, images: ImageSet, progress: Progress, *, mirrored: bool = False
+) -> tuple[Tensor, Indices]:
+    """Features [n, dim] of the images in evaluation mode, and the indices of those images: all that can be read."""
     network.eval()
-    parts = []
+    parts, readable = [], []
     with progress.task("computing features", len(images)) as task:
         for pixels, indices in plain_batches(images):
             pixels = (pixels.flip(3) if mirrored else pixels).to(network.head.weight.device)
             parts.append(network.features(pixels).cpu())
+            readable.append(indices)
             task.advance(len(indices))
-    return torch.cat(parts)
+    return torch.cat(parts), np.concatenate(readable)
 
 
 def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool) -> Tensor:
@@ -107,6 +112,6 @@ def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mi
     labels = torch.from_numpy(exemplars.labels)
     means = torch.zeros(int(labels.max()) + 1, network.num_features, dtype=torch.float64)
     for flip in (False, True) if mirrored else (False,):
-        features = extract(network, exemplars, progress, mirrored=flip)
-        means.index_add_(0, labels, F.normalize(features.double(), dim=1))
+        features, readable = extract(network, exemplars, progress, mirrored=flip)
+        means.index_add_(0, labels[torch.from_numpy(readable)], F.normalize(features.double(), dim=1))
     return F.normalize(means, dim=1).float().to(network.head.weight.device)

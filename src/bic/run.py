@@ -1,6 +1,7 @@
 """A protocol from its first step to its last, in a folder from which it can go on."""
 
 import io
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
+from bic.data.workers import decoding
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
@@ -32,17 +34,18 @@ def run(
     data: Path | str | Dataset | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     device: str | None = None,
 ) -> Record:
     """Run one protocol with one method and return its result, the content of `result.json`.
 
-    `out` is the run folder; `data` says where the data set is, or is the data set itself. A run that was interrupted
+    `out` is the run folder; `data` says where the data set is, or is the data set itself. `workers` prepare batches
+    ahead: threads for images in memory, processes for files that are decoded when needed. A run that was interrupted
     goes on; one that is complete is only read. Raises UserError for what a user can mend, such as a configuration that
     cannot work or a folder that holds another run.
     """
     progress = progress or Progress("quiet")
-    if workers < 0:
+    if workers is not None and workers < 0:
         raise UserError(f"--workers must not be negative, got {workers}; 0 prepares batches in line")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -66,8 +69,20 @@ def run(
         if result.get("complete"):
             progress.say(f"{path} is complete; nothing to do")
             return result
-        learner = Learner(plan, dataset.train.view, progress=progress, device=device, workers=workers)
-        return _learn_all(learner, folder, dataset, result.get("steps", []))
+        threads_ahead, processes = _workers(workers, dataset, device)
+        learner = Learner(plan, dataset.train.view, progress=progress, device=device, workers=threads_ahead)
+        with decoding(processes):
+            return _learn_all(learner, folder, dataset, result.get("steps", []))
+
+
+def _workers(asked: int | None, dataset: Dataset, device: str) -> tuple[int, int]:
+    """Threads that prepare images in memory, and processes that decode files."""
+    if dataset.train.pixels is not None:
+        return 1 if asked is None else asked, 0
+    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A processor that also trains decodes ten images in the time in which it learns from one.
+    usual = max(1, num_cpus // 4) if device == "cpu" else min(16, num_cpus)
+    return 1, usual if asked is None else asked
 
 
 def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: list[Record]) -> Record:
@@ -137,7 +152,7 @@ def _open(config: RunConfig, data: Path | str | None, progress: Progress) -> Dat
     recipe = find_recipe(config)
     sizes, choices = (
         recipe.model_dump(include={"image_size", "resize"}),
-        config.model_dump(include={"label", "skip_bad"}),
+        config.model_dump(include={"label", "classes", "skip_bad"}),
     )
     path, keep_files = None if data is None else Path(data), recipe.random_resize is not None
     return open_dataset(config.dataset, path, **sizes, **choices, keep_files=keep_files, progress=progress)

@@ -137,7 +137,7 @@ def fit(
     for epoch in range(training.epoch, recipe.epochs):
         with seeded(*batches.address, "network", epoch):  # for backbones that draw, such as dropout
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
-                images, labels = images.to(device), labels.to(device)
+                images, labels = images.to(device, non_blocking=True), labels.to(device)
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
                 targets = None if teacher is None else teacher(images)

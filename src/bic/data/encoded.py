@@ -1,16 +1,23 @@
 """Encoded images (files, rows of Parquet) checked, decoded and gathered into a Dataset."""
 
+import hashlib
 import io
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from bic.data.images import FORMATS, GREY_MODES, Dataset, File, ImageSet, Indices, Labels, View
+from bic.data.decode import FORMATS, GREY_MODES, View
+from bic.data.files import File, read
+from bic.data.images import Dataset, ImageSet, Indices, Labels
+from bic.data.index import Facts, Index
+from bic.data.workers import reason_of
 from bic.errors import UserError
 from bic.progress import Progress
 
@@ -27,6 +34,12 @@ class Part:
     files: Sequence[File]
     labels: Labels
     name: Callable[[int], str]  # what an error calls an image
+    facts: Facts  # what is known of them before they are looked at
+    chosen: Indices | None = None  # those that are wanted; None: all
+
+    @cached_property
+    def wanted(self) -> Indices:
+        return np.arange(len(self.files)) if self.chosen is None else self.chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,36 +51,56 @@ class Reader:
     skip_bad: bool
     keep_files: bool
     progress: Progress
+    cache: Path  # where indices are kept
 
-    def read(self, name: str, classes: Sequence[str], parts: Sequence[Part], *, keep_own_size: bool) -> Dataset:
+    def read(
+        self, name: str, classes: Sequence[str], parts: Sequence[Part], *, index: Index, keep_own_size: bool
+    ) -> Dataset:
         """Check every image of (train, test), and decode them if all the pixels fit in memory.
 
         `keep_own_size`: if no size is asked for and all images share a small square one, keep that. Raises UserError
         for an image that can't be read, unless `skip_bad`.
         """
-        modes, sides = set[str](), set[int]()
+        try:
+            kept = [self._check(part) for part in parts]
+        finally:  # a broken image must not cost the look at all the others
+            index.save(Facts.join([part.facts for part in parts]))
+        modes = {mode for part, good in zip(parts, kept, strict=True) for mode in np.unique(part.facts.modes[good])}
+        sides = np.unique(
+            np.concatenate([part.facts.sides[good].ravel() for part, good in zip(parts, kept, strict=True)])
+        )
+        own_size = int(sides[0]) if keep_own_size and len(sides) == 1 else DEFAULT_SIZE
+        size = self.image_size or min(own_size, DEFAULT_SIZE)
+        view = View(channels=1 if modes <= GREY_MODES else 3, size=size, resize=self.resize)
+        decode = not self.keep_files and sum(map(len, kept)) * view.channels * size**2 <= PIXELS_IN_MEMORY
+        train, test = (self._gather(*each, view, decode=decode) for each in zip(parts, kept, strict=True))
+        num_skipped = sum(len(part.wanted) for part in parts) - len(train) - len(test)
+        if num_skipped:
+            self.progress.say(f"left out {num_skipped} broken images")
+        source = "" if decode else _names_and_sizes(parts, kept)
+        return Dataset(
+            name=name, classes=tuple(classes), train=train, test=test, num_skipped=num_skipped, source=source
+        )
+
+    def _check(self, part: Part) -> Indices:
+        """Look at the headers of images that are not known yet; those that are good."""
+        facts = part.facts
 
         def check(part: Part, index: int) -> None:
             if part.labels[index] < 0:
                 raise ValueError("it has no label")
             file = part.files[index]
-            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
-                modes.add(image.mode)
-                sides.update(image.size)
+            if not isinstance(file, str):
+                facts.sizes[index] = len(encoded := read(file))
+            with Image.open(file if isinstance(file, str) else io.BytesIO(encoded), formats=FORMATS) as image:
+                facts.modes[index], facts.sides[index] = image.mode, image.size
 
-        kept = [self._try_each("checking", part, np.arange(len(part.files)), check) for part in parts]
-        own_size = sides.pop() if keep_own_size and len(sides) == 1 else DEFAULT_SIZE
-        size = self.image_size or min(own_size, DEFAULT_SIZE)
-        view = View(channels=1 if modes <= GREY_MODES else 3, size=size, resize=self.resize)
-        decode = not self.keep_files and sum(map(len, kept)) * view.channels * size**2 <= PIXELS_IN_MEMORY
-        train, test = (self._gather(*each, view, decode=decode) for each in zip(parts, kept, strict=True))
-        num_skipped = sum(len(part.files) for part in parts) - len(train) - len(test)
-        if num_skipped:
-            self.progress.say(f"left out {num_skipped} broken images")
-        return Dataset(name=name, classes=tuple(classes), train=train, test=test, num_skipped=num_skipped)
+        known = (facts.modes[part.wanted] != "") & (part.labels[part.wanted] >= 0)
+        looked_at = self._try_each("checking", part, part.wanted[~known], check)
+        return np.sort(np.concatenate([part.wanted[known], looked_at]))
 
     def _gather(self, part: Part, good: Indices, view: View, *, decode: bool) -> ImageSet:
-        images = ImageSet(labels=part.labels, view=view, files=part.files)
+        images = ImageSet(labels=part.labels, view=view, files=part.files, skip_bad=self.skip_bad)
         if decode:
             assert view.size is not None
             # Indexed like the files; memory is taken only for rows that are written.
@@ -90,10 +123,8 @@ class Reader:
             except Exception as problem:  # Pillow's readers raise nearly anything
                 if self.skip_bad:
                     return False
-                # Pillow's own words name a BytesIO object here.
-                reason = "it is not an image" if isinstance(problem, UnidentifiedImageError) else problem
                 mend = "mend it, or leave it out with --skip-bad"
-                raise UserError(f"can't read {part.name(index)} ({reason}); {mend}") from problem
+                raise UserError(f"can't read {part.name(index)} ({reason_of(problem)}); {mend}") from problem
             return True
 
         chunks = np.split(indices, range(CHUNK, len(indices), CHUNK))
@@ -104,3 +135,12 @@ class Reader:
                 good.append(chunk)
                 progress.advance(len(chunk))
         return np.concatenate(good)
+
+
+def _names_and_sizes(parts: Sequence[Part], kept: Sequence[Indices]) -> str:
+    """A checksum that stands for the content of files, all of which can't be read at every start."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part, good in zip(parts, kept, strict=True):
+        digest.update("\0".join([part.facts.names[index] for index in good]).encode())
+        digest.update(part.facts.sizes[good].tobytes())
+    return digest.hexdigest()

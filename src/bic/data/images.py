@@ -13,74 +13,16 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
+from bic.data.decode import Cut, View
+from bic.data.files import File, name_of, read
+from bic.data.workers import decode_all, reason_of
 from bic.errors import UserError
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
-File = bytes | str  # an encoded image, or the path of one
-
-GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
-# Pillow knows more formats, but some of those run other programs (EPS) or are rarely looked at.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """How an encoded image becomes pixels: grey or RGB, shorter side to `resize`, centre `size` (None: all)."""
-
-    channels: int
-    size: int | None = None
-    resize: int | None = None
-
-    def decode(self, encoded: bytes) -> Tensor:
-        """Pixels, uint8 [channels, size, size]; a vector saved as .npy comes back as it was."""
-        if encoded.startswith(b"\x93NUMPY"):
-            return torch.from_numpy(np.load(io.BytesIO(encoded), allow_pickle=False))
-        image = open_image(encoded, channels=self.channels)
-        if self.size is not None:
-            image = resize_shorter(image, self.resize or self.size)
-            left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
-            image = image.crop((left, top, left + self.size, top + self.size))
-        return to_pixels(image)
-
-
-def open_image(encoded: bytes, *, channels: int) -> Image.Image:
-    """Decode the first frame, upright; whatever its mode, it becomes plain grey or RGB.
-
-    What is transparent shows white, as on a page; 16-bit grey is scaled to 8 bits.
-    """
-    image: Image.Image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-    ImageOps.exif_transpose(image, in_place=True)
-    if image.mode.startswith("I"):
-        deep = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
-        image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
-    if "A" in image.getbands() or "transparency" in image.info:
-        page = Image.new("RGBA", image.size, "white")
-        page.alpha_composite(image.convert("RGBA"))
-        image = page
-    return image.convert("L" if channels == 1 else "RGB")
-
-
-def resize_shorter(image: Image.Image, side: int) -> Image.Image:
-    """Bring the shorter side to `side`, keeping the aspect."""
-    scale = side / min(image.size)
-    width, height = (max(side, round(length * scale)) for length in image.size)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def to_pixels(image: Image.Image) -> Tensor:
-    """uint8 [channels, height, width]."""
-    pixels = np.atleast_3d(np.array(image, dtype=np.uint8))
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-
-
-def stacked(pixels: Sequence[Tensor]) -> Tensor:
-    """Images or vectors as one batch, a pixel's channels side by side in memory, as convolutions like them best."""
-    batch = torch.stack(list(pixels))
-    return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
 
 
 def encode(pixels: Tensor) -> bytes:
@@ -99,13 +41,15 @@ class ImageSet:
 
     `labels` is int64 [n]. Pixels are in memory (`pixels`: uint8 [n, channels, height, width], a pixel's channels side
     by side, or float32 [n, dim] for vectors), or encoded (`files`) and decoded through `view` when taken, or both: then
-    `files` are what a memory stores and `pixels` what is trained on.
+    `files` are what a memory stores and `pixels` what is trained on. `skip_bad`: files that turn out to be broken when
+    they are decoded are left out.
     """
 
     labels: Labels
     view: View
     pixels: Tensor | None = None
     files: Sequence[File] | None = None
+    skip_bad: bool = False
 
     def __post_init__(self) -> None:
         lengths = [len(part) for part in (self.pixels, self.files) if part is not None]
@@ -118,7 +62,19 @@ class ImageSet:
         """The pixels of some images, uint8 [len(indices), channels, size, size]."""
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(np.asarray(indices, dtype=np.int64))]
-        return stacked([self.view.decode(self.encoded(i)) for i in indices])
+        assert self.files is not None
+        return decode_all([self.files[i] for i in indices], self.view)[0]
+
+    def take_readable(self, indices: Indices, cuts: Sequence[Cut] | None = None) -> tuple[Tensor, Indices]:
+        """The pixels of those images that can be read, each cut as told or in the middle, and their indices.
+
+        Only with `skip_bad` can they be fewer than those asked for.
+        """
+        if self.pixels is not None and cuts is None:
+            return self.take(indices), indices
+        files = [self.encoded(i) if self.files is None else self.files[i] for i in indices]
+        pixels, good = decode_all(files, self.view, cuts, skip_bad=self.skip_bad)
+        return pixels, indices if len(good) == len(indices) else indices[good]
 
     def encoded(self, index: int) -> bytes:
         """One image as a file's bytes: the file it came from, or a lossless one made now."""
@@ -126,7 +82,11 @@ class ImageSet:
             assert self.pixels is not None
             return encode(self.pixels[int(index)])
         file = self.files[int(index)]
-        return file if isinstance(file, bytes) else Path(file).read_bytes()
+        try:
+            return read(file)
+        except OSError as problem:
+            what = f"can't read {name_of(file)} ({reason_of(problem)})"
+            raise UserError(f"{what}; put it back and run the same command again") from problem
 
     def sampled_bytes(self) -> npt.NDArray[np.int64]:
         """The sizes of 100 encoded images."""
@@ -160,7 +120,11 @@ def join(sets: Sequence[ImageSet]) -> ImageSet:
     in_memory = any(part.pixels is not None for part in parts)
     pixels = torch.cat([part.take(part.everything) for part in parts]) if in_memory else None
     return ImageSet(
-        labels=labels, view=parts[0].view, pixels=pixels, files=files if len(files) == len(labels) else None
+        labels=labels,
+        view=parts[0].view,
+        pixels=pixels,
+        files=files if len(files) == len(labels) else None,
+        skip_bad=any(part.skip_bad for part in parts),
     )
 
 
@@ -173,6 +137,7 @@ class Dataset:
     train: ImageSet
     test: ImageSet
     num_skipped: int = 0
+    source: str = ""  # a checksum of names and sizes, which stands for files that are decoded when needed
 
     def __post_init__(self) -> None:
         for name, count in Counter(self.classes).items():
@@ -190,14 +155,17 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of everything in the data that can change a result."""
-        digest = hashlib.blake2b("\0".join(self.classes).encode(), digest_size=16)
+        """A checksum of everything in the data that can change a result.
+
+        Files that are decoded when needed enter it by their names and sizes: reading them all would take an hour.
+        """
+        digest = hashlib.blake2b("\0".join(self.classes).encode() + self.source.encode(), digest_size=16)
         for images in (self.train, self.test):
             digest.update(np.ascontiguousarray(images.labels).tobytes())
             if images.pixels is not None:
                 digest.update(repr((images.pixels.dtype, tuple(images.pixels.shape))).encode())
                 digest.update(images.pixels.contiguous().numpy().data.cast("B"))
-            else:
+            elif not self.source:
                 for index in range(len(images)):
                     digest.update(images.encoded(index))
         return digest.hexdigest()

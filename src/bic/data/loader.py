@@ -1,4 +1,4 @@
-"""Batches: which images come when, cut and augmented."""
+"""Batches: which images come when, cut and augmented, made ahead of their use."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from bic.config import Recipe
 from bic.data.augment import augment
-from bic.data.images import ImageSet, Indices, open_image, resize_shorter, stacked, to_pixels
+from bic.data.decode import Cut
+from bic.data.images import ImageSet, Indices
+from bic.data.workers import batches_ahead
 from bic.randomness import Address, generator
 
 Made = TypeVar("Made")
@@ -22,11 +24,15 @@ class Batches:
     """An image set in shuffled, augmented batches; each image once an epoch.
 
     Order and augmentation of a batch depend on (address, epoch, batch) alone, so any epoch can be made again without
-    the ones before it.
+    the ones before it. Images in memory are prepared by `workers` threads, files by the decode processes if there are
+    any. `pinned`: in memory from which a GPU fetches while it computes.
     """
 
-    def __init__(self, images: ImageSet, recipe: Recipe, address: Address, *, workers: int = 0) -> None:
-        self.images, self.recipe, self.address, self.workers = images, recipe, address, workers
+    def __init__(
+        self, images: ImageSet, recipe: Recipe, address: Address, *, workers: int = 0, pinned: bool = False
+    ) -> None:
+        self.images, self.recipe, self.address, self.pinned = images, recipe, address, pinned
+        self.workers = batches_ahead() if images.pixels is None else workers
         self.labels = torch.from_numpy(images.labels)
 
     def __len__(self) -> int:
@@ -36,34 +42,33 @@ class Batches:
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Images [batch, channels, size, size] and labels [batch].
 
-        Batches are of nearly equal size, so that none is too small for batch-norm.
+        Batches are of nearly equal size, so that none is too small for batch-norm. One of whose images none can be read
+        is left out.
         """
         order = generator(*self.address, "shuffle", epoch).permutation(len(self.images))
 
         def make(number: int, indices: Indices) -> tuple[Tensor, Tensor]:
-            draws = generator(*self.address, "augment", epoch, number)
-            return self._cut(indices, draws), self.labels[torch.from_numpy(indices)]
+            images, readable = self._cut(indices, generator(*self.address, "augment", epoch, number))
+            return images.pin_memory() if self.pinned else images, self.labels[torch.from_numpy(readable)]
 
         parts = enumerate(np.array_split(order, len(self)))
-        return ahead([partial(make, number, indices) for number, indices in parts], self.workers)
+        made = ahead([partial(make, number, indices) for number, indices in parts], self.workers)
+        return (batch for batch in made if len(batch[1]))
 
-    def _cut(self, indices: Indices, draws: np.random.Generator) -> Tensor:
-        if self.recipe.random_resize is None:
-            return augment(self.images.take(indices), self.recipe, draws)
-        pixels = stacked([self._resized_crop(int(index), draws) for index in indices])
-        return augment(pixels, self.recipe, draws)
+    def _cut(self, indices: Indices, draws: np.random.Generator) -> tuple[Tensor, Indices]:
+        recipe, cuts = self.recipe, None
+        if recipe.random_resize is not None:
+            cuts = random_cuts(len(indices), recipe.random_resize, draws, flip=recipe.flip)
+            recipe = recipe.model_copy(update={"flip": False})
+        images, readable = self.images.take_readable(indices, cuts)
+        return augment(images, recipe, draws), readable
 
-    def _resized_crop(self, index: int, draws: np.random.Generator) -> Tensor:
-        """VGG's preprocessing: shorter side to a random length, then a random square."""
-        size = self.recipe.image_size
-        assert size is not None
-        assert self.recipe.random_resize is not None
-        image = open_image(self.images.encoded(index), channels=self.images.view.channels)
-        low, high = self.recipe.random_resize
-        image = resize_shorter(image, int(draws.integers(low, high + 1)))
-        left = int(draws.integers(image.width - size + 1))
-        top = int(draws.integers(image.height - size + 1))
-        return to_pixels(image.crop((left, top, left + size, top + size)))
+
+def random_cuts(count: int, sides: tuple[int, int], draws: np.random.Generator, *, flip: bool) -> list[Cut]:
+    """VGG's augmentation of so many images, drawn without looking at them."""
+    chosen = draws.integers(sides[0], sides[1] + 1, count).tolist()
+    x, y, coins = draws.random((3, count))
+    return list(map(Cut, chosen, x.tolist(), y.tolist(), (coins < (0.5 if flip else 0.0)).tolist()))
 
 
 def ahead(makers: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
@@ -83,8 +88,11 @@ def ahead(makers: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
             yield made
 
 
-def plain_batches(images: ImageSet, batch_size: int = 512) -> Iterator[tuple[Tensor, Indices]]:
-    """All images in their order, neither shuffled nor augmented."""
-    for start in range(0, len(images), batch_size):
-        indices = images.everything[start : start + batch_size]
-        yield images.take(indices), indices
+def plain_batches(images: ImageSet, batch_size: int | None = None) -> Iterator[tuple[Tensor, Indices]]:
+    """All images that can be read in their order, neither shuffled nor augmented, and their indices."""
+    # 512 of up to 128 × 128; of larger ones fewer, since a network takes 100 times the memory of the image.
+    batch_size = batch_size or min(512, max(32, 2**23 // (images.view.size or 1) ** 2))
+    parts = [images.everything[start : start + batch_size] for start in range(0, len(images), batch_size)]
+    threads = batches_ahead() if images.pixels is None else 0
+    made = ahead([partial(images.take_readable, indices) for indices in parts], threads)
+    return (batch for batch in made if len(batch[1]))

@@ -1,0 +1,124 @@
+"""Decoding: the same picture by every way to it."""
+
+from __future__ import annotations
+
+import io
+import resource
+
+import numpy as np
+import pytest
+import torch
+from pictures import huge, jpeg, kinds, picture, truncated
+from PIL import Image
+
+from bic.data import decode as decode_module
+from bic.data.decode import Cut, View, open_image, reduction
+
+VIEW = View(channels=3, size=48, resize=56)
+CUTS = [None, Cut(56, 0.0, 0.0, False), Cut(100, 0.4, 0.99, True)]
+
+
+@pytest.mark.parametrize("kind", ["plain", "progressive", "grey", "cmyk", "turned", "png"])
+@pytest.mark.parametrize("cut", CUTS)
+def test_simplejpeg_and_pillow_give_the_same_pixels(kind: str, cut: Cut | None, monkeypatch) -> None:
+    pytest.importorskip("simplejpeg")
+    encoded = kinds(3)[kind]
+    with_it = VIEW.decode(encoded, cut)
+    monkeypatch.setattr(decode_module, "simplejpeg", None)
+    assert torch.equal(VIEW.decode(encoded, cut), with_it)
+
+
+def test_simplejpeg_decodes_plain_files_and_leaves_the_rest(monkeypatch) -> None:
+    pytest.importorskip("simplejpeg")
+
+    def never(*_: object, **__: object) -> Image.Image:
+        raise AssertionError("left to Pillow")
+
+    monkeypatch.setattr(decode_module, "open_image", never)
+    for kind, encoded in kinds(3).items():
+        if kind in ("plain", "progressive", "grey"):
+            VIEW.decode(encoded)
+        else:
+            with pytest.raises(AssertionError, match="left to Pillow"):
+                VIEW.decode(encoded)
+
+
+def test_every_kind_shows_the_same_picture() -> None:
+    views = {kind: VIEW.decode(encoded).float() for kind, encoded in kinds(3).items()}
+    for kind in ("plain", "progressive", "turned", "cmyk"):
+        assert (views[kind] - views["png"]).abs().mean() < 4, kind
+    assert torch.equal(views["grey"][0], views["grey"][2])
+    # Not so if it were not turned:
+    sideways = View(channels=3, size=48, resize=56).decode(
+        jpeg(picture(3, 90, 70).transpose(Image.Transpose.ROTATE_90))
+    )
+    assert (sideways.float() - views["png"]).abs().mean() > 10
+
+
+@pytest.mark.parametrize(("x", "left"), [(0.0, 0), (0.999, 64), (20.5 / 65, 20)])
+def test_the_square_is_that_of_a_resize_before_the_cut(x: float, left: int) -> None:
+    image = picture(5, 512, 512)
+    encoded = io.BytesIO()
+    image.save(encoded, "PNG")
+    ours = View(channels=3, size=224).decode(encoded.getvalue(), Cut(256, x, 0.0, False))
+    whole = image.resize((256, 256), Image.Resampling.BILINEAR)
+    expected = np.asarray(whole.crop((left // 2, 0, left // 2 + 224, 224))).transpose(2, 0, 1)
+    inside = (slice(None), slice(2, -2), slice(2, -2))  # a resize before the cut sees one pixel further
+    assert np.abs(ours.numpy().astype(int) - expected)[inside].max() <= 1
+    mirrored = View(channels=3, size=224).decode(encoded.getvalue(), Cut(256, x, 0.0, True))
+    assert torch.equal(mirrored, ours.flip(2))
+
+
+def test_the_centre_is_the_default() -> None:
+    pixels = np.zeros((60, 100), dtype=np.uint8)
+    pixels[20:40, 40:60] = 200
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    assert View(channels=1, size=20, resize=60).decode(out.getvalue()).eq(200).all()
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "at_least", "factor"),
+    [
+        (500, 375, 256, 1),
+        (767, 900, 256, 1),
+        (768, 900, 256, 2),
+        (1600, 1600, 256, 4),
+        (5000, 3072, 256, 8),
+        (9, 9, None, 1),
+    ],
+)
+def test_reduction(width: int, height: int, at_least: int | None, factor: int) -> None:
+    assert reduction(width, height, at_least) == factor
+
+
+@pytest.mark.parametrize("library", ["simplejpeg", "Pillow"])
+def test_a_reduced_decode_gives_nearly_the_same_picture(library: str, monkeypatch) -> None:
+    if library == "Pillow":
+        monkeypatch.setattr(decode_module, "simplejpeg", None)
+    encoded, view = jpeg(picture(7, 383, 383)), View(channels=3, size=48)
+    assert open_image(encoded, channels=3, at_least=48).size == (96, 96)
+    reduced = view.decode(encoded).float()
+    monkeypatch.setattr(decode_module, "MARGIN", 1000)
+    whole = view.decode(encoded).float()
+    assert 0 < (reduced - whole).abs().mean() < 1.5
+
+
+@pytest.mark.parametrize("library", ["simplejpeg", "Pillow"])
+def test_broken_files_are_refused(library: str, monkeypatch) -> None:
+    if library == "Pillow":
+        monkeypatch.setattr(decode_module, "simplejpeg", None)
+    with pytest.raises(OSError, match="truncated"):
+        VIEW.decode(truncated(jpeg(picture(1, 300, 200))))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(Image.DecompressionBombError):
+        VIEW.decode(huge())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB, where 7 GB were promised
+
+
+def test_what_was_decoded_stays_when_the_next_is() -> None:
+    view = View(channels=3, size=70)  # the picture's own size, so that nothing is scaled
+    first = view.decode(kinds(1)["plain"])
+    kept = first.clone()
+    view.decode(kinds(2)["plain"])
+    assert torch.equal(first, kept)
