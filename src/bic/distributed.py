@@ -1,0 +1,121 @@
+"""Several processes that train one model: torchrun starts them, DistributedDataParallel joins their gradients.
+
+Every process holds the whole model and the same plan, and takes its share of every batch. What is computed for all images
+is computed in shares and gathered, so that every process goes on with the same numbers; the first one writes.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from bic.errors import UserError
+
+Value = TypeVar("Value")
+PATIENCE = timedelta(minutes=30)  # how long a process waits for the slowest
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the run is gone."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """This process's part of something, in pieces of nearly equal size."""
+        return np.array_split(indices, self.size)[self.rank]
+
+
+def world() -> World:
+    """The processes that have been joined; one, if none have."""
+    return World(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else World()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """Within, the processes that torchrun started work as one. Without torchrun, this one works alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield world()
+        return
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
+    try:
+        yield world()
+        dist.barrier()
+    except (RuntimeError, ConnectionError) as error:
+        if isinstance(error, torch.cuda.OutOfMemoryError) or not _is_loss(str(error)):
+            raise
+        then = "run the same command again and it goes on from the last epoch"
+        raise ProcessLost(f"another process of this run was lost ({_first_line(error)}); {then}") from error
+    finally:
+        dist.destroy_process_group()
+
+
+def own_device(device: str) -> str:
+    """The GPU of this process, where there is one for each."""
+    local = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local}" if device == "cuda" and local is not None else device
+
+
+def refuse_differences(facts: dict[str, str]) -> None:
+    """Raise UserError, in every process, if any of the facts is another in another process."""
+    if world().size == 1:
+        return
+    everywhere: list[dict[str, str] | None] = [None] * world().size
+    dist.all_gather_object(everywhere, facts)
+    for name, value in facts.items():
+        for rank, other in enumerate(everywhere):
+            if other is not None and other[name] != (everywhere[0] or {})[name]:
+                found = f"process {rank} has another {name} than process 0 ({other[name]}, not {(everywhere[0] or {})[name]})"
+                raise UserError(f"{found}; give all of them the same, and run again")
+        del value
+
+
+def first_does(work: Callable[[], Value]) -> Value | None:
+    """Let the first process do something while the others wait; its value in the first, None elsewhere."""
+    value = work() if world().first else None
+    if world().size > 1:
+        dist.barrier()
+    return value
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows of all processes, in the order of the processes; each may have any number."""
+    if world().size == 1:
+        return rows
+    parts: list[Tensor | None] = [None] * world().size
+    dist.all_gather_object(parts, rows.cpu())
+    return torch.cat([part for part in parts if part is not None]).to(rows.device)
+
+
+def gathered_objects(value: Value) -> list[Value]:
+    """A small value of every process."""
+    if world().size == 1:
+        return [value]
+    values: list[Any] = [None] * world().size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def _is_loss(message: str) -> bool:
+    return any(word in message for word in ("Connection", "gloo", "NCCL", "timed out", "Socket", "reset by peer"))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200]
