@@ -38,6 +38,11 @@ class World:
     def first(self) -> bool:
         return self.rank == 0
 
+    @property
+    def own_address(self) -> tuple[int, ...]:
+        """What this process's draws have in their address beside what those of a single process have."""
+        return () if self.first else (self.rank,)
+
     def share(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """This process's part of something, in pieces of nearly equal size."""
         return np.array_split(indices, self.size)[self.rank]
@@ -75,16 +80,12 @@ def own_device(device: str) -> str:
 
 def refuse_differences(facts: dict[str, str]) -> None:
     """Raise UserError, in every process, if any of the facts is another in another process."""
-    if world().size == 1:
-        return
-    everywhere: list[dict[str, str] | None] = [None] * world().size
-    dist.all_gather_object(everywhere, facts)
-    for name, value in facts.items():
-        for rank, other in enumerate(everywhere):
-            if other is not None and other[name] != (everywhere[0] or {})[name]:
-                found = f"process {rank} has another {name} than process 0 ({other[name]}, not {(everywhere[0] or {})[name]})"
+    everywhere = gathered_objects(facts)
+    for rank, other in enumerate(everywhere):
+        for name, value in everywhere[0].items():
+            if other[name] != value:
+                found = f"process {rank} has another {name} than process 0 ({other[name]}, not {value})"
                 raise UserError(f"{found}; give all of them the same, and run again")
-        del value
 
 
 def first_does(work: Callable[[], Value]) -> Value | None:
@@ -97,15 +98,11 @@ def first_does(work: Callable[[], Value]) -> Value | None:
 
 def gathered(rows: Tensor) -> Tensor:
     """The rows of all processes, in the order of the processes; each may have any number."""
-    if world().size == 1:
-        return rows
-    parts: list[Tensor | None] = [None] * world().size
-    dist.all_gather_object(parts, rows.cpu())
-    return torch.cat([part for part in parts if part is not None]).to(rows.device)
+    return torch.cat(gathered_objects(rows.cpu())).to(rows.device) if world().size > 1 else rows
 
 
 def gathered_objects(value: Value) -> list[Value]:
-    """A small value of every process."""
+    """A value of every process, in the order of the processes."""
     if world().size == 1:
         return [value]
     values: list[Any] = [None] * world().size

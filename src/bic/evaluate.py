@@ -12,6 +12,7 @@ import torch
 
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
+from bic.distributed import gathered, gathered_objects
 from bic.model import Model
 from bic.progress import Progress
 
@@ -37,8 +38,12 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
                 bins, sizes = np.unique(np.floor(part.numpy() / BIN_WIDTH).astype(int), return_counts=True)
                 histograms[name].update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
             task.advance(len(indices))
-    test, index = test.select(np.concatenate(readable)), index[np.concatenate(readable)]
-    sure, predicted, sure_raw, predicted_raw = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+    seen = gathered(torch.from_numpy(np.concatenate(readable))).numpy()
+    test, index = test.select(seen), index[seen]
+    columns = (gathered(torch.cat(column)).numpy() for column in zip(*answers, strict=True))
+    sure, predicted, sure_raw, predicted_raw = columns
+    in_top5 = sum(gathered_objects(in_top5))
+    histograms = {name: sum(gathered_objects(counts), Counter[int]()) for name, counts in histograms.items()}
     metrics = {
         "top1": 100 * float((predicted == test.labels).mean()),
         "top5": 100 * in_top5 / len(test) if len(model.classes) >= 5 else None,

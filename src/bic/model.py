@@ -12,6 +12,7 @@ from bic.correction import Correction
 from bic.data.decode import View
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
+from bic.distributed import gathered
 from bic.network import Network
 from bic.progress import Progress
 from bic.train import Tensors, unprefixed
@@ -101,7 +102,9 @@ def extract(
             parts.append(network.features(pixels).cpu())
             readable.append(indices)
             task.advance(len(indices))
-    return torch.cat(parts), np.concatenate(readable)
+    nothing = torch.zeros(0, network.num_features), np.zeros(0, dtype=np.int64)
+    features, indices = torch.cat([nothing[0], *parts]), np.concatenate([nothing[1], *readable])
+    return gathered(features), gathered(torch.from_numpy(indices)).numpy()
 
 
 def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool) -> Tensor:

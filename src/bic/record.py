@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.torch
 
+from bic.distributed import world
 from bic.errors import UserError
 from bic.train import Tensors
 
@@ -23,13 +24,20 @@ TEMPORARY = ".writing-"
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file in one instant: after a crash it is the old one or the new one."""
+    """Replace a file in one instant: after a crash it is the old one or the new one.
+
+    Of several processes that share a run only the first writes, here and below.
+    """
+    if not world().first:
+        return
     with _written_whole(path) as temporary:
         _write_synced(temporary, content)
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Make a folder appear in one instant, with a checksum of every file in it."""
+    if not world().first:
+        return
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     with _written_whole(path) as temporary:
         temporary.mkdir()
@@ -53,7 +61,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 def remove(path: Path) -> None:
     """Delete a file or folder in one instant, if it is there; a kill leaves it or nothing."""
-    if path.exists():
+    if path.exists() and world().first:
         doomed = path.with_name(TEMPORARY + path.name)
         os.replace(path, doomed)
         clear_unfinished(path.parent)
@@ -61,7 +69,7 @@ def remove(path: Path) -> None:
 
 def clear_unfinished(folder: Path) -> None:
     """Remove what a killed process was writing or deleting."""
-    for leftover in folder.glob(f"{TEMPORARY}*"):
+    for leftover in folder.glob(f"{TEMPORARY}*") if world().first else ():
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
@@ -70,7 +78,10 @@ def clear_unfinished(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the lock goes with the process, however it ends."""
+    """Keep other runs out of a folder; the lock goes with the process, however it ends."""
+    if not world().first:
+        yield
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / ".lock").open("a")

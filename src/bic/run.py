@@ -14,6 +14,7 @@ from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
 from bic.data.workers import decoding
+from bic.distributed import first_does, joined, own_device, refuse_differences, world
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
@@ -22,6 +23,7 @@ from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
 from bic.record import locked, to_json, write_file
 from bic.run_folder import RunFolder, read_result
+from bic.version import __version__
 from bic.steps import class_order, plan_steps
 
 Record = dict[str, Any]  # of a step, or the whole result
@@ -47,23 +49,37 @@ def run(
     progress = progress or Progress("quiet")
     if workers is not None and workers < 0:
         raise UserError(f"--workers must not be negative, got {workers}; 0 prepares batches in line")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = own_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"cannot use --threads {threads}, --device {device} here ({error}); change them") from error
-    dataset = data if isinstance(data, Dataset) else _open(config, data, progress)
+    with joined(device) as team:
+        progress = progress if team.first else Progress("quiet")
+        dataset = data if isinstance(data, Dataset) else _open(config, data, progress)
+        return _run(config, out, dataset, progress, workers, device)
+
+
+def _run(
+    config: RunConfig, out: Path | str | None, dataset: Dataset, progress: Progress, workers: int | None, device: str
+) -> Record:
+    """Run, or go on, in the folder; in each of the processes that share the run."""
     plan = make_plan(config, dataset)
     name = f"{plan.dataset}-{len(plan.step_sizes)}steps-{plan.method}-{plan.recipe.name}-seed{plan.seed}"
     path = Path("runs") / name if out is None else Path(out)
     folder = RunFolder(path)
+    versions = f"bic {__version__}, torch {torch.__version__}"
+    refuse_differences({"data": dataset.fingerprint, "version": versions, "configuration": plan.model_dump_json()})
     folder.refuse_strangers()
     with locked(path):
-        if config.compile is None:
+        if world().size > 1:
+            plan = plan.model_copy(update={"compile": False})  # DistributedDataParallel's buckets and it do not mix
+        elif config.compile is None:
             recorded = folder.plan()
             compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
             plan = plan.model_copy(update={"compile": compiles})
+        first_does(lambda: folder.agree(config, plan))
         plan = folder.agree(config, plan)
         result = read_result(path) if (path / "result.json").exists() else {}
         if result.get("complete"):

@@ -13,6 +13,7 @@ import safetensors.torch
 
 from bic import record
 from bic.config import Plan, RunConfig
+from bic.distributed import world
 from bic.errors import UserError
 from bic.learner import STAGE1, Checkpoint, Learner
 from bic.model import Model
@@ -109,7 +110,7 @@ class RunFolder:
 
     def finish(self, number: int) -> None:
         """The last step's state becomes the model, in one instant."""
-        if not self.model.exists():
+        if not self.model.exists() and world().first:
             os.replace(self.checkpoints / f"step-{number}", self.model)
         record.remove(self.checkpoints)
 

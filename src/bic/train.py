@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.fx import Node, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -131,18 +132,22 @@ def fit(
 ) -> None:
     """Train the module for the recipe's remaining epochs; each update sees one batch."""
     module, optimiser = training.module, training.optimiser
-    forward = training.compiled or module
     module.train()
+    forward: Callable[[Tensor], Tensor] = training.compiled or module
+    if batches.world.size > 1:
+        forward = DistributedDataParallel(module)
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
-        with seeded(*batches.address, "network", epoch):  # for backbones that draw, such as dropout
+        with seeded(*batches.address, "network", epoch, *batches.world.own_address):  # for backbones that draw, such as dropout
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
                 images, labels = images.to(device, non_blocking=True), labels.to(device)
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
+                # Gradients are averaged over processes; so weighted, that is the mean over the whole batch.
+                share = len(labels) * batches.world.size / batches.size_of(number)
                 targets = None if teacher is None else teacher(images)
                 losses = loss(forward(images), labels, targets)
-                total = torch.stack(list(losses.values())).sum()
+                total = torch.stack(list(losses.values())).sum() * share
                 if not torch.isfinite(total):
                     raise UserError(
                         f"training diverged in epoch {epoch + 1}; lower recipe.learning_rate, in another --out"

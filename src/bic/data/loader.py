@@ -15,6 +15,8 @@ from bic.data.augment import augment
 from bic.data.decode import Cut
 from bic.data.images import ImageSet, Indices
 from bic.data.workers import batches_ahead
+from bic.distributed import world
+from bic.errors import UserError
 from bic.randomness import Address, generator
 
 Made = TypeVar("Made")
@@ -25,7 +27,8 @@ class Batches:
 
     Order and augmentation of a batch depend on (address, epoch, batch) alone, so any epoch can be made again without
     the ones before it. Images in memory are prepared by `workers` threads, files by the decode processes if there are
-    any. `pinned`: in memory from which a GPU fetches while it computes.
+    any. `pinned`: in memory from which a GPU fetches while it computes. Of several processes each gets its share of
+    every batch, and augments it by draws of its own.
     """
 
     def __init__(
@@ -34,10 +37,19 @@ class Batches:
         self.images, self.recipe, self.address, self.pinned = images, recipe, address, pinned
         self.workers = batches_ahead() if images.pixels is None else workers
         self.labels = torch.from_numpy(images.labels)
+        self.world = world()
+        if len(images) // len(self) < 2 * self.world.size:
+            many = f"{len(images) // len(self)} images cannot be shared by {self.world.size} processes, two for each"
+            raise UserError(f"a batch of {many}; raise recipe.batch_size or start fewer processes")
 
     def __len__(self) -> int:
         """Batches in an epoch."""
         return max(1, min(round(len(self.images) / self.recipe.batch_size), len(self.images) // 2))
+
+    def size_of(self, number: int) -> int:
+        """How many images a batch has, over all processes."""
+        size, rest = divmod(len(self.images), len(self))
+        return size + (number < rest)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Images [batch, channels, size, size] and labels [batch].
@@ -48,7 +60,8 @@ class Batches:
         order = generator(*self.address, "shuffle", epoch).permutation(len(self.images))
 
         def make(number: int, indices: Indices) -> tuple[Tensor, Tensor]:
-            images, readable = self._cut(indices, generator(*self.address, "augment", epoch, number))
+            draws = generator(*self.address, "augment", epoch, number, *self.world.own_address)
+            images, readable = self._cut(self.world.share(indices), draws)
             return images.pin_memory() if self.pinned else images, self.labels[torch.from_numpy(readable)]
 
         parts = enumerate(np.array_split(order, len(self)))
@@ -89,10 +102,14 @@ def ahead(makers: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
 
 
 def plain_batches(images: ImageSet, batch_size: int | None = None) -> Iterator[tuple[Tensor, Indices]]:
-    """All images that can be read in their order, neither shuffled nor augmented, and their indices."""
+    """All images that can be read in their order, neither shuffled nor augmented, and their indices.
+
+    Of several processes each gets a share, in the order of the processes.
+    """
     # 512 of up to 128 × 128; of larger ones fewer, since a network takes 100 times the memory of the image.
     batch_size = batch_size or min(512, max(32, 2**23 // (images.view.size or 1) ** 2))
-    parts = [images.everything[start : start + batch_size] for start in range(0, len(images), batch_size)]
+    own = world().share(images.everything)
+    parts = [own[start : start + batch_size] for start in range(0, len(own), batch_size)]
     threads = batches_ahead() if images.pixels is None else 0
     made = ahead([partial(images.take_readable, indices) for indices in parts], threads)
     return (batch for batch in made if len(batch[1]))
