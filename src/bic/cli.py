@@ -104,15 +104,16 @@ def run(
     - `bic run cifar100 --data PATH --steps 5 --recipe fast`
     - `bic run photos/ --step-sizes 50,10,10 --memory 64MB --epochs 30`
     - `bic run cifar100 --config mine.toml --set recipe.learning_rate=0.05`
+    - `torchrun --nproc-per-node 8 -m bic run imagenet1000 --data PATH --recipe paper-imagenet`
     """
     flags = {name: value for name, value in locals().items() if name in RunConfig.model_fields}
     settings = load_settings(config, set_, flags)
     from bic.run import run as run_protocol
 
     progress = Progress("quiet" if quiet else "auto")
-    _print_run(
-        run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device)
-    )
+    result = run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device)
+    if os.environ.get("RANK", "0") == "0":  # of several processes that torchrun started, one reports
+        _print_run(result)
 
 
 @app.command
@@ -162,5 +163,6 @@ def main() -> None:
         if os.environ.get("BIC_TRACEBACK"):
             raise
         message, code = f"failed: {type(error).__name__}: {error}; BIC_TRACEBACK=1 shows where", 1
-    errors.print(f"bic: {' '.join(message.split())}", markup=False)
+    who = f"bic (process {rank})" if (rank := os.environ.get("RANK")) else "bic"
+    errors.print(f"{who}: {' '.join(message.split())}", markup=False)
     sys.exit(code)
