@@ -376,3 +376,21 @@ def test_a_network_that_goes_on_is_slower_and_one_that_starts_afresh_has_its_own
     for step in steps_of(dataset, method)[:2]:
         learner.learn(step)
     assert used == [(3, 0.2), (2, 0.1) if method == "bic" else (3, 0.2)]
+
+
+def test_the_distilling_loss_can_be_given_a_factor(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, float]] = []
+
+    def watched(training: Any, batches: Any, loss: Any, recipe: Any, **options: Any) -> None:
+        scores, labels = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(4)
+        teacher = torch.ones(4, 2) if options["teacher"] is not None else None
+        seen.append({name: float(term) for name, term in loss(scores, labels, teacher).items()})
+
+    monkeypatch.setattr(bic.learner, "fit", watched)
+    for factor in (1.0, 4.0):
+        learner = learner_for(dataset, "bic", distillation_factor=factor)
+        for step in steps_of(dataset, "bic")[:2]:
+            learner.learn(step)
+    _, plain, _, stronger = seen
+    assert stronger["distillation"] == pytest.approx(4 * plain["distillation"])
+    assert stronger["classification"] == plain["classification"]

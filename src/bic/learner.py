@@ -167,7 +167,9 @@ class Learner:
         with self.progress.task(title, total, done=done) as task:
 
             def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
-                return self.method.loss(scores, labels, targets, heads)
+                losses = self.method.loss(scores, labels, targets, heads)
+                factors = {"distillation": recipe.distillation_factor}
+                return {name: term * factors.get(name, 1.0) for name, term in losses.items()}
 
             def after_epoch() -> None:
                 task.name = f"{title}, epoch {training.epoch}/{recipe.epochs}"
