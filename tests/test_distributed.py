@@ -57,7 +57,9 @@ def command(processes: int, *arguments: str, data: str = "data.npz") -> list[str
 
 def start(folder: Path, line: list[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def finish(process: subprocess.Popen[str], code: int | None = 0) -> str:
@@ -97,7 +99,9 @@ def test_a_lost_process_ends_the_run_and_the_same_command_goes_on(folder: Path) 
     until = time.monotonic() + 60
     while not list(checkpoints.glob("step-2-*")) and time.monotonic() < until:
         time.sleep(0.05)
-    children = subprocess.run(["pgrep", "-f", "bic run data.npz.*--out lost"], capture_output=True, text=True, check=True)
+    children = subprocess.run(
+        ["pgrep", "-f", "bic run data.npz.*--out lost"], capture_output=True, text=True, check=True
+    )
     workers = [int(pid) for pid in children.stdout.split() if int(pid) != process.pid]
     os.kill(max(workers), signal.SIGKILL)
     said = finish(process, code=None)
@@ -110,7 +114,7 @@ def test_a_lost_process_ends_the_run_and_the_same_command_goes_on(folder: Path) 
 
 
 def test_processes_that_see_different_data_are_refused(folder: Path) -> None:
-    script = 'import os, sys; sys.argv[2] = f"data{os.environ[\'RANK\']}.npz"; from bic.cli import main; main()'
+    script = "import os, sys; sys.argv[2] = f\"data{os.environ['RANK']}.npz\"; from bic.cli import main; main()"
     line = command(2, "--recipe", "demo", "--epochs", "1", "--out", "different")
     place = line.index("--no-python")
     line = [*line[: place + 1], sys.executable, "-c", script, *line[line.index("run") :]]

@@ -151,7 +151,11 @@ def main() -> None:
     """Run a command: exit code 2 for a user's mistake, 1 for a failure, no traceback."""
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-    warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
+    rank = os.environ.get("RANK")  # of several processes that torchrun started; the first speaks for them
+    if rank in (None, "0"):
+        warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
+    else:
+        warnings.simplefilter("ignore")
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         return
@@ -163,6 +167,6 @@ def main() -> None:
         if os.environ.get("BIC_TRACEBACK"):
             raise
         message, code = f"failed: {type(error).__name__}: {error}; BIC_TRACEBACK=1 shows where", 1
-    who = f"bic (process {rank})" if (rank := os.environ.get("RANK")) else "bic"
+    who = "bic" if rank is None else f"bic (process {rank})"
     errors.print(f"{who}: {' '.join(message.split())}", markup=False)
     sys.exit(code)

@@ -1,7 +1,7 @@
 """Several processes that train one model: torchrun starts them, DistributedDataParallel joins their gradients.
 
-Every process holds the whole model and the same plan, and takes its share of every batch. What is computed for all images
-is computed in shares and gathered, so that every process goes on with the same numbers; the first one writes.
+Every process holds the whole model and the same plan, and takes its share of every batch. What is computed for all
+images is computed in shares and gathered, so that every process goes on with the same numbers; the first one writes.
 """
 
 import os
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=30)  # how long a process waits for the slowest
 
 
-class ProcessLost(RuntimeError):
+class ProcessLostError(RuntimeError):
     """Another process of the run is gone."""
 
 
@@ -67,7 +67,7 @@ def joined(device: str) -> Iterator[World]:
         if isinstance(error, torch.cuda.OutOfMemoryError) or not _is_loss(str(error)):
             raise
         then = "run the same command again and it goes on from the last epoch"
-        raise ProcessLost(f"another process of this run was lost ({_first_line(error)}); {then}") from error
+        raise ProcessLostError(f"another process of this run was lost ({_first_line(error)}); {then}") from error
     finally:
         dist.destroy_process_group()
 

@@ -23,8 +23,8 @@ from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
 from bic.record import locked, to_json, write_file
 from bic.run_folder import RunFolder, read_result
-from bic.version import __version__
 from bic.steps import class_order, plan_steps
+from bic.version import __version__
 
 Record = dict[str, Any]  # of a step, or the whole result
 

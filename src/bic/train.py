@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.fx import Node, symbolic_trace
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from bic.config import Recipe
@@ -138,7 +138,9 @@ def fit(
         forward = DistributedDataParallel(module)
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
-        with seeded(*batches.address, "network", epoch, *batches.world.own_address):  # for backbones that draw, such as dropout
+        with seeded(
+            *batches.address, "network", epoch, *batches.world.own_address
+        ):  # for backbones that draw, such as dropout
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
                 images, labels = images.to(device, non_blocking=True), labels.to(device)
                 for group in optimiser.param_groups:
