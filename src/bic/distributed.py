@@ -59,7 +59,7 @@ def joined(device: str) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield world()
         return
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
+    dist.init_process_group("gloo" if device == "cpu" else "nccl", timeout=PATIENCE)
     try:
         yield world()
         dist.barrier()
@@ -75,7 +75,7 @@ def joined(device: str) -> Iterator[World]:
 def own_device(device: str) -> str:
     """The GPU of this process, where there is one for each."""
     local = os.environ.get("LOCAL_RANK")
-    return f"cuda:{local}" if device == "cuda" and local is not None else device
+    return device if local is None or device == "cpu" or ":" in device else f"{device}:{local}"
 
 
 def refuse_differences(facts: dict[str, str]) -> None:
