@@ -108,7 +108,7 @@ class Engine:
         loss = inside.wrap(lambda scores, labels, targets: distilling(scores, labels, targets, (OLD, NEW)))
         start = time.perf_counter()
         try:
-            fit(self.training, Batches(self.images, self.recipe, (0,), workers=1), loss, self.recipe, teacher=teacher)
+            fit(self.training, Batches(self.images, self.recipe, (0,)), loss, self.recipe, teacher=teacher)
         finally:
             torch.autograd.backward, self.training.optimiser.step = backward, step
             self.network.forward = forward
