@@ -88,12 +88,12 @@ def refuse_differences(facts: dict[str, str]) -> None:
                 raise UserError(f"{found}; give all of them the same, and run again")
 
 
-def first_does(work: Callable[[], Value]) -> Value | None:
-    """Let the first process do something while the others wait; its value in the first, None elsewhere."""
+def first_before_others(work: Callable[[], Value]) -> Value:
+    """Do something in every process, in the first before the others begin."""
     value = work() if world().first else None
     if world().size > 1:
         dist.barrier()
-    return value
+    return work() if value is None else value
 
 
 def gathered(rows: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import io
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
 from bic.data.workers import decoding
-from bic.distributed import first_does, joined, own_device, refuse_differences, world
+from bic.distributed import first_before_others, joined, own_device, refuse_differences, world
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
@@ -69,18 +70,17 @@ def _run(
     name = f"{plan.dataset}-{len(plan.step_sizes)}steps-{plan.method}-{plan.recipe.name}-seed{plan.seed}"
     path = Path("runs") / name if out is None else Path(out)
     folder = RunFolder(path)
+    if plan.compile and world().size > 1:
+        raise UserError("several processes train an uncompiled network; leave out --compile")
     versions = f"bic {__version__}, torch {torch.__version__}"
     refuse_differences({"data": dataset.fingerprint, "version": versions, "configuration": plan.model_dump_json()})
     folder.refuse_strangers()
     with locked(path):
-        if world().size > 1:
-            plan = plan.model_copy(update={"compile": False})  # DistributedDataParallel's buckets and it do not mix
-        elif config.compile is None:
+        if config.compile is None and world().size == 1:
             recorded = folder.plan()
             compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
             plan = plan.model_copy(update={"compile": compiles})
-        first_does(lambda: folder.agree(config, plan))
-        plan = folder.agree(config, plan)
+        plan = first_before_others(partial(folder.agree, config, plan))
         result = read_result(path) if (path / "result.json").exists() else {}
         if result.get("complete"):
             progress.say(f"{path} is complete; nothing to do")

@@ -138,18 +138,17 @@ def fit(
         forward = DistributedDataParallel(module)
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
-        with seeded(
-            *batches.address, "network", epoch, *batches.world.own_address
-        ):  # for backbones that draw, such as dropout
+        # For backbones that draw, such as dropout.
+        with seeded(*batches.address, "network", epoch, *batches.world.own_address):
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
                 images, labels = images.to(device, non_blocking=True), labels.to(device)
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
-                # Gradients are averaged over processes; so weighted, that is the mean over the whole batch.
-                share = len(labels) * batches.world.size / batches.size_of(number)
                 targets = None if teacher is None else teacher(images)
                 losses = loss(forward(images), labels, targets)
-                total = torch.stack(list(losses.values())).sum() * share
+                total = torch.stack(list(losses.values())).sum()
+                if batches.world.size > 1:  # gradients are averaged over processes: so it is the whole batch's mean
+                    total = total * (len(labels) * batches.world.size / batches.size_of(number))
                 if not torch.isfinite(total):
                     raise UserError(
                         f"training diverged in epoch {epoch + 1}; lower recipe.learning_rate, in another --out"
