@@ -14,7 +14,7 @@ import torch
 from toy import toy_dataset
 
 from bic import Dataset, RunConfig, run
-from bic.compiling import _images_trained_on, compiled_forward, worth_compiling
+from bic.compiling import _images_ahead, compiled_forward, worth_compiling
 from bic.network import Network
 from bic.progress import Progress
 from bic.recipes import make_plan
@@ -58,9 +58,9 @@ def decide(
 
 def test_images_ahead_are_counted(dataset: Dataset) -> None:
     # 6 classes of 24 images, and a memory of 36 in two later steps, ten times.
-    assert _images_trained_on(make_plan(config(epochs=10), dataset), dataset) == 10 * (6 * 24 + 2 * 36)
+    assert _images_ahead(make_plan(config(epochs=10), dataset), dataset) == 10 * (6 * 24 + 2 * 36)
     # All data of 2, 4 and 6 classes: twice as much as there is, which is near enough to 1 + 2/2.
-    assert _images_trained_on(make_plan(config(epochs=10, method="joint"), dataset), dataset) == 10 * 2 * 6 * 24
+    assert _images_ahead(make_plan(config(epochs=10, method="joint"), dataset), dataset) == 10 * 2 * 6 * 24
 
 
 def test_a_short_run_is_not_even_measured(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:

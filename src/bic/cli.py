@@ -12,6 +12,7 @@ from rich.console import Console
 from bic.config import RunConfig, load_settings
 from bic.errors import UserError
 from bic.progress import Progress
+from bic.report import paper as paper_tables
 from bic.report import tables
 from bic.version import __version__
 
@@ -126,6 +127,46 @@ def show(run: Path) -> None:
 
     read_config(run)
     _print_run(read_result(run))
+
+
+@app.command
+def paper(
+    experiment: Annotated[
+        Text, Parameter(help="table3, fig8 …; left out: what there is, and what it would cost.")
+    ] = None,
+    *,
+    recipe: Annotated[Text, flag("Such as fast; by default the paper's own, which takes days.")] = None,
+    seeds: Annotated[int, Parameter(help="Seeds 0, 1 … of every run.")] = 1,
+    data: Annotated[tuple[str, ...], flag("Where the data lies: PATH, or NAME=PATH where several are needed.")] = (),
+    out: Annotated[Path, Parameter(help="Folder for all runs; those that experiments share are done once.")] = Path(
+        "runs/paper"
+    ),
+    threads: Annotated[Number, flag("Processor threads to use.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat one of the paper's experiments: its runs, and a table with ours beside the paper's.
+
+    Interrupted, the same command goes on.
+
+    For example:
+
+    - `bic paper`
+    - `bic paper table3 --recipe fast --seeds 3 --data PATH`
+    - `bic paper fig6 --data imagenet1000=PATH --data celeb10000=PATH`
+    """
+    from bic.paper import overview, run_experiment
+
+    progress, console = Progress("quiet" if quiet else "auto"), Console()
+    if experiment is None:
+        console.print(paper_tables.overview(overview(out, recipe)))
+        return
+    content = run_experiment(experiment, out, recipe=recipe, seeds=seeds, data=data, threads=threads, progress=progress)
+    for table in paper_tables.tables(content):
+        console.print(table)
+    console.print(f"The paper: {content['claim']}.", highlight=False)
+    if content["note"]:
+        console.print(content["note"], highlight=False)
+    print(f"written: {out / experiment}/ (Markdown, JSON, figures)")
 
 
 @data_app.command

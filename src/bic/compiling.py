@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bic.config import Plan
+from bic.cost import fresh_network, images_trained_on, seconds_per_image
 from bic.data.images import Dataset
 from bic.network import Network
 from bic.progress import Progress
-from bic.randomness import seeded
 from bic.recipes import find_method
 
 LONG_RUN = 20 * 60  # seconds of training below which the minute or two of compiling is not even tried
@@ -26,7 +25,7 @@ def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
 
 def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: str) -> bool:
     """Whether a run will be over sooner with its network compiled. Says why."""
-    images = _images_trained_on(plan, dataset)
+    images = _images_ahead(plan, dataset)
     if images <= FEW_IMAGES or device != "cpu":
         return False
     plain = _seconds_per_image(plan, dataset, compiled=False)
@@ -48,26 +47,14 @@ def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: st
     return pays
 
 
-def _images_trained_on(plan: Plan, dataset: Dataset) -> int:
-    """Roughly: every image once an epoch, and the memory once an epoch in every later step."""
-    exemplars = (plan.memory.images or 0) * (len(plan.step_sizes) - 1)
-    if find_method(plan.method).sees_old_data == "network":
-        exemplars = len(dataset.train) * (len(plan.step_sizes) - 1) // 2
-    return plan.recipe.epochs * (len(dataset.train) + exemplars)
+def _images_ahead(plan: Plan, dataset: Dataset) -> int:
+    counts = {"num_images": len(dataset.train), "num_exemplars": plan.memory.images or 0}
+    return images_trained_on(plan.recipe, find_method(plan.method), num_steps=len(plan.step_sizes), **counts)
 
 
 def _seconds_per_image(plan: Plan, dataset: Dataset, *, compiled: bool) -> float:
-    recipe, view = plan.recipe, dataset.train.view
-    with seeded("check"):
-        network = Network(recipe.backbone, channels=view.channels, image_size=view.size)
-        network.head.grow(plan.step_sizes[0])
-        size = min(recipe.batch_size, len(dataset.train))
-        images, readable = dataset.train.take_readable(dataset.train.everything[:size])
-        labels = torch.zeros(len(readable), dtype=torch.int64)
-        forward = compiled_forward(network.train()) if compiled else network.train()
-        times = []
-        for _ in range(5):
-            began = time.perf_counter()
-            torch.autograd.grad(F.cross_entropy(forward(images), labels), list(network.parameters()))
-            times.append(time.perf_counter() - began)
-    return min(times) / size
+    view = dataset.train.view
+    backbone, num_classes = plan.recipe.backbone, plan.step_sizes[0]
+    network = fresh_network(backbone, channels=view.channels, image_size=view.size, num_classes=num_classes)
+    images, _ = dataset.train.take_readable(dataset.train.everything[: plan.recipe.batch_size])
+    return seconds_per_image(network, images, compiled_forward(network.train()) if compiled else None)

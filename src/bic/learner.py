@@ -123,8 +123,9 @@ class Learner:
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
                 # Everything frozen, the network in evaluation mode, no augmentation.
-                features, readable = extract(self.model.network, held_out, self.progress)
-                scores, labels = self.model.network.head(features.to(self.device)).detach(), held_out.labels[readable]
+                fitted = held_out if self.method.corrects_on == "held out" else self._as_many(train, held_out, step)
+                features, readable = extract(self.model.network, fitted, self.progress)
+                scores, labels = self.model.network.head(features.to(self.device)).detach(), fitted.labels[readable]
                 num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
                 self.model.correction = fit_correction(scores, labels, num_old, penalty=penalty)
         with lesson.timed("memory"):
@@ -150,6 +151,13 @@ class Learner:
         model.correction = model.class_means = model.own_head = None
         self._model = model
         return teacher
+
+    def _as_many(self, images: ImageSet, like: ImageSet, step: Step) -> ImageSet:
+        """As many images of each class as `like` has, drawn from `images`."""
+        draws, counts = self._draws("as many", step), np.bincount(like.labels)
+        return images.select(
+            np.concatenate([draws.permutation(own)[: counts[label]] for label, own in by_class(images.labels).items()])
+        )
 
     def _train(self, phase: str, lesson: Lesson, images: ImageSet, teacher: Teacher | None, recipe: Recipe) -> None:
         """One phase of training, from its start or from where it was interrupted."""

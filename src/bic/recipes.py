@@ -7,7 +7,7 @@ import numpy as np
 from bic.config import Choices, MemoryBudget, Plan, Recipe, RunConfig, checked
 from bic.data.images import Dataset
 from bic.errors import UserError, unknown
-from bic.methods import METHODS, Method
+from bic.methods import METHODS, VARIANTS, Method
 from bic.network import Network
 from bic.randomness import seeded
 from bic.steps import check_order, check_step_sizes, step_sizes
@@ -54,9 +54,10 @@ PROTOCOLS = {
 
 
 def find_method(name: str) -> Method:
-    if name not in METHODS:
+    known = METHODS | VARIANTS
+    if name not in known:
         raise unknown("method", name, METHODS)
-    return METHODS[name]
+    return known[name]
 
 
 def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 1) -> Recipe:

@@ -58,7 +58,7 @@ def run(
         raise UserError(f"cannot use --threads {threads}, --device {device} here ({error}); change them") from error
     with joined(device) as team:
         progress = progress if team.first else Progress("quiet")
-        dataset = data if isinstance(data, Dataset) else _open(config, data, progress)
+        dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)
         return _run(config, out, dataset, progress, workers, device)
 
 
@@ -167,7 +167,8 @@ def summary(plan: Plan, model: Model, steps: Sequence[Record], *, complete: bool
     }
 
 
-def _open(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
+def open_for(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
+    """The data set a request names, in the form its recipe wants."""
     recipe = find_recipe(config)
     sizes, choices = (
         recipe.model_dump(include={"image_size", "resize"}),

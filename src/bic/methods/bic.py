@@ -26,6 +26,7 @@ def distilling(scores: Tensor, labels: Tensor, teacher: Tensor | None, heads: Se
 
 
 BIC = Method("bic", "distillation, then the bias towards new classes corrected", distilling, corrects=True)
+BIC_TRAINED = replace(BIC, name="bic-trained", summary="the correction fitted on trained images", corrects_on="trained")
 DISTILL = replace(BIC, name="distill", summary="distillation without correction (baseline-2)", corrects=False)
 FINETUNE = Method("finetune", "classification loss only (baseline-1)", classification_only, uses_teacher=False)
 FC_RETRAIN = replace(

@@ -27,6 +27,7 @@ class Method:
     uses_teacher: bool = True
     keeps_exemplars: bool = True
     corrects: bool = False  # holds images out and fits a Correction on them
+    corrects_on: Literal["held out", "trained"] = "held out"  # or on as many that were trained on, to show why not
     classify: Literal["scores", "nearest mean"] = "scores"
     sees_old_data: Literal["never", "head", "network"] = "never"
     starts_afresh: bool = False

@@ -16,7 +16,7 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _table(title: str, first: str, columns: Sequence[str]) -> Table:
+def new_table(title: str, first: str, columns: Sequence[str]) -> Table:
     table = Table(
         title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left"
     )
@@ -30,7 +30,7 @@ def comparison(results: Sequence[Result]) -> Table:
     """Accuracy after each step, a row per method."""
     seen = [str(step["seen"]) for step in results[0]["steps"]]
     title = "Top-1 accuracy (%) on all classes seen, by number of classes"
-    table = _table(title, "method", [*seen, "average", "without first"])
+    table = new_table(title, "method", [*seen, "average", "without first"])
     for result in results:
         averages = result["average_top1"], result["average_incremental_top1"]
         cells = [*(step["top1"] for step in result["steps"]), *averages]
@@ -45,7 +45,7 @@ def steps(result: Result) -> Table:
     """One run, a row per step, and its averages."""
     title = f"{result['method']} on {result['dataset']}, seed {result['seed']}"
     columns = ["classes", "top-1", "raw", "top-5", "forgetting", "old", "newest"]
-    table = _table(title + ("" if result["complete"] else " (unfinished)"), "step", columns)
+    table = new_table(title + ("" if result["complete"] else " (unfinished)"), "step", columns)
     for step in result["steps"]:
         *old, new = step["top1_per_group"]
         cells = [step["top1"], step["top1_uncorrected"], step["top5"], step["forgetting"]]
@@ -59,7 +59,7 @@ def steps(result: Result) -> Table:
 def bias(result: Result) -> Table:
     """The bias towards new classes before and after correction, a row per corrected step."""
     columns = ["α", "β", "uncorrected", "corrected", "true share", "held-out images"]
-    table = _table("The bias: share of test images put into the newest classes (%)", "step", columns)
+    table = new_table("The bias: share of test images put into the newest classes (%)", "step", columns)
     for step in result["steps"]:
         if step["alpha"] is not None:
             pair = number(step["alpha"], 3), number(step["beta"], 3)

@@ -1,0 +1,45 @@
+"""What a run will cost here: images to train on, and the time of one."""
+
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bic.config import Recipe
+from bic.methods import Method
+from bic.network import Network
+from bic.randomness import seeded
+
+TIMED_UPDATES = 5
+
+
+def images_trained_on(recipe: Recipe, method: Method, *, num_images: int, num_exemplars: int, num_steps: int) -> int:
+    """Over all epochs of all steps, roughly: equal steps, and a memory that is always full."""
+    first = num_images // num_steps
+    epochs, first_epochs = recipe.epochs, recipe.first_epochs or recipe.epochs
+    if method.sees_old_data == "network":  # every step anew, on all that was seen
+        return first_epochs * first * num_steps * (num_steps + 1) // 2
+    exemplars = num_exemplars * (num_steps - 1) if method.keeps_exemplars else 0
+    return first_epochs * first + epochs * (num_images - first + exemplars)
+
+
+def seconds_per_image(network: Network, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> float:
+    """The time of an update without teacher and optimiser, per image: the quickest of a few on this batch."""
+    labels = torch.zeros(len(images), dtype=torch.int64)
+    network.train()
+    times = []
+    for _ in range(TIMED_UPDATES):
+        began = time.perf_counter()
+        scores = (forward or network)(images)
+        torch.autograd.grad(F.cross_entropy(scores, labels), list(network.parameters()))
+        times.append(time.perf_counter() - began)
+    return min(times) / len(images)
+
+
+def fresh_network(backbone: str, *, channels: int, image_size: int | None, num_classes: int) -> Network:
+    with seeded("check"):
+        network = Network(backbone, channels=channels, image_size=image_size)
+        network.head.grow(num_classes)
+    return network
