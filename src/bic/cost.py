@@ -12,7 +12,7 @@ from bic.methods import Method
 from bic.network import Network
 from bic.randomness import seeded
 
-TIMED_UPDATES = 5
+TIMED_UPDATES = 3
 
 
 def images_trained_on(recipe: Recipe, method: Method, *, num_images: int, num_exemplars: int, num_steps: int) -> int:

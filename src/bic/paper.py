@@ -22,8 +22,8 @@ from bic.report.paper import draw, markdown
 from bic.run import open_for, run
 from bic.run_folder import read_result
 
-PAPER_RECIPES = {"cifar100": "paper-cifar100"}  # the others': paper-imagenet
-SHAPES = {"cifar100": (100, 500, 32)}  # classes, training images of each, and their side
+OWN_RECIPES = {"digits": "demo", "cifar100": "paper-cifar100"}  # of the other data sets: paper-imagenet
+SHAPES = {"digits": (10, 144, 8), "cifar100": (100, 500, 32)}  # classes, training images of each, and their side
 SHAPES |= {"imagenet100": (100, 1281, 224), "imagenet1000": (1000, 1281, 224), "celeb10000": (10_000, 49, 224)}
 
 
@@ -85,7 +85,7 @@ def _seconds_per_image(backbone: str, side: int) -> float:
 
 def jobs_of(line: Line, recipe: str | None, seeds: Sequence[int]) -> list[Job]:
     """A line's runs; without a recipe, by the paper's for its data."""
-    name = recipe or PAPER_RECIPES.get(str(line.settings["dataset"]), "paper-imagenet")
+    name = recipe or OWN_RECIPES.get(str(line.settings["dataset"]), "paper-imagenet")
     return [Job(line, name, seed) for seed in seeds]
 
 
@@ -127,11 +127,13 @@ def run_experiment(
     every = jobs(found, recipe, range(seeds))
     sources = _sources(data, {job.dataset for job in every})
     missing = [job for job in every if job.done(out) is None]
+    opened: dict[tuple[str, int | None], Dataset] = {}
+    for job in missing:  # so that missing data is known before any training
+        _open(job, sources, opened, progress)
     expected = sum(job.seconds() for job in missing)
     progress.say(f"{name}: {len(every)} runs, {len(every) - len(missing)} of them done, in {out}")
     if missing:
         progress.say(f"about {clock(expected)} of training ahead, by the time of a few updates; it can be interrupted")
-    opened: dict[tuple[str, int | None], Dataset] = {}
     began, spent = time.monotonic(), 0.0
     for number, job in enumerate(missing, start=1):
         progress.say(f"run {number}/{len(missing)}: {job.folder}")

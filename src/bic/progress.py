@@ -77,8 +77,10 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people say them: 4.2 s, 1 min 15 s, 2 h 02 min."""
+    """Seconds as people say them: 4.2 s, 1 min 15 s, 2 h 02 min, 12 days."""
     minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 72 * 60:
+        return f"{round(minutes / 60 / 24):,} days"
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s"
