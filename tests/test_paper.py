@@ -83,7 +83,7 @@ def test_different_runs_have_different_folders() -> None:
 
 
 def test_two_scales_of_cifar_stand_for_imagenet_in_the_fast_recipe() -> None:
-    small, large = experiment("fig1", "fast").panels
+    small, _ = experiment("fig1", "fast").panels
     assert {line.settings["first_classes"] for line in small.lines} == {20}
     assert experiment("fig1", "fast").metric == "top1"
     assert experiment("fig1", "paper-imagenet").metric == "top5"
