@@ -122,10 +122,32 @@ def show(run: Path) -> None:
 
     Example: `bic show runs/demo/bic`
     """
-    from bic.run_folder import read_config, read_result
+    from bic.recorded import read_config, read_result
 
     read_config(run)
     _print_run(read_result(run))
+
+
+@app.command
+def report(
+    *runs: Annotated[Path, Parameter(help="Run folders, folders that hold some, or result files.")],
+    out: Annotated[Path | None, flag("The page; by default report.html in the folder given.")] = None,
+    single_file: Annotated[bool, flag("Put plotly's script into the page, to mail it.")] = False,
+) -> None:
+    """Make one HTML page of runs: accuracy, the bias and its correction, confusions, classes, calibration.
+
+    The page needs no network. Runs of different protocols are compared within each.
+
+    For example:
+
+    - `bic report runs/demo`
+    - `bic report runs/mine runs/other --out compared.html`
+    - `bic report results/ --single-file`
+    """
+    from bic.report.page import write_report
+
+    page = write_report(runs, out, single_file=single_file)
+    print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)")
 
 
 @data_app.command
