@@ -99,6 +99,7 @@ class Protocol:
     """Runs that were given the same task, best method first."""
 
     name: str
+    told_apart: str  # the settings that other protocols have otherwise, in words
     variants: list[Variant]
     published: list[Published]
 
@@ -112,11 +113,11 @@ def compare(runs: Sequence[Run]) -> list[Protocol]:
     """Runs by protocol, in the order in which they were given."""
     families = _grouped(runs, lambda run: json.dumps([run.plan[name] for name in PROTOCOL]))
     plans = [flat(family[0].plan) for family in families]
-    names = [_protocol_name(plan) for plan in plans]
-    hidden = [name for name in PROTOCOL if name not in ("dataset", "step_sizes", "memory")]
-    unclear = [name for name in differing(plans) if name in hidden] if len(set(names)) < len(names) else []
-    names = [", ".join([name, *_told(plan, unclear)]) for name, plan in zip(names, plans, strict=True)]
-    return [Protocol(name, _variants(family), _published(family)) for name, family in zip(names, families, strict=True)]
+    names = [name for name in differing(plans) if name in PROTOCOL]
+    return [
+        Protocol(_protocol_name(plan, names), ", ".join(_told(plan, names)), _variants(family), _published(family))
+        for plan, family in zip(plans, families, strict=True)
+    ]
 
 
 def headline(protocol: Protocol) -> list[str]:
@@ -151,8 +152,10 @@ def _grouped(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> list[
     return list(groups.values())
 
 
-def _protocol_name(plan: Settings) -> str:
-    return f"{plan['dataset']}, {plan['step_sizes']} classes, memory of {plan['memory']}"
+def _protocol_name(plan: Settings, differing_in: Iterable[str]) -> str:
+    hidden = [name for name in differing_in if name not in ("dataset", "step_sizes", "memory")]
+    always = f"{plan['dataset']}, {plan['step_sizes']} classes, memory of {plan['memory']}"
+    return ", ".join([always, *_told(plan, hidden)])
 
 
 def _variants(family: Sequence[Run]) -> list[Variant]:
@@ -165,7 +168,7 @@ def _variants(family: Sequence[Run]) -> list[Variant]:
         if "recipe.name" in names:  # which says the rest
             names = [name for name in names if not name.startswith("recipe.") or name == "recipe.name"]
         told = _told(flat(variant.runs[0].plan), names)
-        state = [] if variant.complete else [f"unfinished, {len(variant.runs[0].seen)} steps"]
+        state = [] if variant.complete else ["unfinished"]
         variant.label = ", ".join([variant.method, *told, *state])
     return sorted(variants, key=lambda variant: (not variant.complete, -variant.final))
 

@@ -36,9 +36,13 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
     runs, damaged = [], []
     for path in find(places):
         try:
-            runs.append(load(path))
+            run = load(path)
         except UserError as error:
             damaged.append(str(error))
+        else:
+            if any(run.result == other.result for other in runs):
+                continue  # a copy, which must not count as another seed
+            runs.append(run)
     if not runs:
         others = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise UserError(f"no run can be shown{others}: {damaged[0]}")
@@ -113,7 +117,7 @@ def _ordered(protocols: Iterable[Protocol]) -> list[Run]:
 def _labels(protocols: Sequence[Protocol]) -> dict[int, str]:
     """A name for each run, by its identity: its method, what else tells it apart, and its seed."""
     return {
-        id(run): f"{variant.label}, seed {run.result.seed}"
+        id(run): ", ".join(filter(None, [variant.label, f"seed {run.result.seed}", protocol.told_apart]))
         for protocol in protocols for variant in protocol.variants for run in variant.runs
     }  # fmt: skip
 
@@ -139,7 +143,7 @@ def _described(run: Run, label: str) -> Found:
         "place": run.path,
         "command": command(run.asked or asked_of(run.plan)),
         "exact": run.asked is not None,
-        "made_with": made_with or "not recorded",
+        "made_with": made_with,
         "time": duration(sum(run.seconds.values())),
         "images": f"{run.last.num_exemplars:,}",
     }

@@ -6,7 +6,7 @@ addChart("new-share", () => {
     line: { color: colour(side), width: 2.2 }, marker: markers(side === "before" ? "diamond" : "circle"),
     hovertemplate: "%{y:.1%} at %{x} classes",
   }));
-  const truth = { name: "as many as there are", x: byStep(), y: run().steps.map((each) => each.new.true), mode: "lines+markers",
+  const truth = { name: "true share", x: byStep(), y: run().steps.map((each) => each.new.true), mode: "lines+markers",
     line: { color: colour("ink"), width: 1.3, dash: "dash" }, marker: markers("line-ew-open", 9), hovertemplate: "%{y:.1%} at %{x} classes" };
   return { traces: [...traces, truth], layout: { xaxis: axis("classes seen", ticks(byStep())),
     yaxis: axis("share of test images", { tickformat: ".0%", rangemode: "tozero" }) } };
@@ -24,11 +24,11 @@ function groupShares() {
 
 addChart("group-share", () => {
   const shares = groupShares();
-  $("group-share-note").textContent = `after step ${state.step}; the last group is the newest`;
+  $("group-share-note").textContent = `after step ${state.step}, newest last`;
   const bars = Object.entries(sides()).map(([side, name]) => ({
     type: "bar", name, x: shares.labels, y: shares[side], marker: { color: colour(side) }, hovertemplate: "%{y:.1%}",
   }));
-  const truth = { name: "as many as there are", x: shares.labels, y: shares.true, mode: "markers",
+  const truth = { name: "true share", x: shares.labels, y: shares.true, mode: "markers",
     marker: { symbol: "line-ew-open", size: 26, color: colour("ink"), line: { width: 2 } }, hovertemplate: "%{y:.1%}" };
   return { traces: [...bars, truth], layout: { barmode: "group", bargap: 0.25,
     xaxis: axis(step().shares ? "classes learned in step" : "classes", { type: "category" }),
@@ -77,7 +77,7 @@ addChart("scores", (element) => {
     ...(scores.old ? [density(scores.old, "old classes", "old", { axes })] : []),
     ...(scores.new ? [density(scores.new, "new classes", "new", index ? { alpha, beta, axes } : { axes })] : []),
   ]);
-  const correction = second ? `: α ${alpha.toFixed(2)}, β ${beta.toFixed(2)}` : "";
+  const correction = second ? `: α ${alpha.toFixed(2)}, β ${beta.toFixed(2).replace("-", "−")}` : "";
   $("scores-note").textContent = `of all test images after step ${state.step}, each part’s area being 1${correction}`;
   const across = second && !stacked;
   const panel = (text, x, y) => ({ text, xref: "paper", yref: "paper", x, y, xanchor: "right", yanchor: "top", showarrow: false, font: { color: colour("muted") } });
@@ -96,7 +96,7 @@ addChart("scores", (element) => {
 addChart("norms", () => {
   const norms = step().norms;
   if (!norms) return null;
-  $("norms-note").textContent = `per group after step ${state.step}: quartiles and extremes`;
+  $("norms-note").textContent = `after step ${state.step}: quartiles and extremes`;
   const boxes = (name, shade, numbers) => ({
     type: "box", name, x: numbers.map((number) => `${number}`), fillcolor: "rgba(0,0,0,0)", line: { color: colour(shade), width: 2 },
     lowerfence: numbers.map((number) => norms[number - 1][0]), q1: numbers.map((number) => norms[number - 1][1]),

@@ -2,7 +2,7 @@
 
 const byStep = () => run().steps.map((each) => each.seen);
 const markers = (symbol, size = 7) => ({ symbol, size });
-const ticks = (values) => (values.length > 20 ? {} : { tickvals: values });
+const ticks = (values) => ({ tickformat: ",d", ...(values.length > 20 ? {} : { tickvals: values }) });
 
 addChart("curves", (element) => {
   const { curves, papers } = data.protocols[state.protocol];
@@ -87,16 +87,15 @@ addChart("time", (element) => {
   if (!phases.length) return null;
   const called = { stage1: "stage 1: network", stage2: "stage 2: correction", memory: "memory", evaluate: "testing" };
   const shades = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999999"];
-  const patterns = ["", "/", "x", ".", "-", "+", "|"];
   const labels = data.runs.map((each, index) => index);
   element.style.height = `${Math.min(900, 120 + 30 * labels.length)}px`;
   const traces = phases.map((phase, index) => ({
     type: "bar", orientation: "h", name: called[phase] ?? plain(phase), y: labels,
     x: data.runs.map((each) => (each.seconds[phase] ?? 0) / 60),
-    marker: { color: onPage(shades[index % 7]), pattern: { shape: patterns[index % 7], fgcolor: colour("card"), size: 5, solidity: 0.25 } },
+    marker: { color: onPage(shades[index % 7]) },
     hovertemplate: "%{x:.2f} min",
   }));
   return { traces, layout: {
-    barmode: "stack", bargap: 0.35, showlegend: true, margin: { l: 50, r: 12, t: 30, b: 40 }, xaxis: axis("minutes"),
+    barmode: "stack", bargap: 0.35, showlegend: true, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" }, margin: { l: 50, r: 12, t: 30, b: 40 }, xaxis: axis("minutes"),
     yaxis: axis("", { autorange: "reversed", tickvals: labels, ticktext: data.runs.map((each) => plain(each.label)) }) } };
 });

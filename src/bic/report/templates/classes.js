@@ -5,7 +5,7 @@ const bar = (value) => {
   filled.style.width = `${value}%`;
   return make("span", { class: "bar", "aria-hidden": "true" }, filled);
 };
-const share = (row, value) => (value === null ? "–" : make("span", {}, bar(value), `${value.toFixed(1)} %`));
+const share = (row, value) => (value === null ? "–" : make("span", { class: "valued" }, bar(value), `${value.toFixed(1)} %`));
 const points = (row, value) => (value === null ? "–" : value.toFixed(1));
 const column = (name) => (one) => run().classes[name][one];
 const forgetting = (one) => {

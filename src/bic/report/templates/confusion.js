@@ -76,7 +76,7 @@ function matrixFigure(side) {
         colorscale: [[0, colour("card")], [1, colour("heat")]],
         colorbar: { thickness: 10, outlinewidth: 0, tickvals: at.map(Math.sqrt), ticktext: at.map((one) => `${100 * one} %`), len: 0.9, x: 1.01 } }],
       layout: { shapes: marks, margin: { l: 50, r: 12, t: 8, b: 40 }, dragmode: "zoom",
-        xaxis: { ...place("answer", [low, high]), tickangle: size <= 12 ? "auto" : -90 },
+        xaxis: { ...place("answer", [low, high]), tickangle: named.ticktext.length <= 12 ? "auto" : -90 },
         yaxis: { ...place("true class", [high, low]), scaleanchor: undefined } },
     };
   };
@@ -135,7 +135,7 @@ function prepareConfusions() {
   const single = run().bins.length - 1 === names().length;
   const several = run().sizes.length > 1 && run().sizes.length < run().bins.length - 1;
   $("level").hidden = !several;
-  $("level-name").textContent = single ? "classes" : `${run().bins.length - 1} bins of classes`;
+  $("level-name").textContent = single ? "classes" : `bins of up to ${Math.max(...run().bins.slice(1).map((end, index) => end - run().bins[index]))} classes`;
   setLevel(single || !several ? "bins" : "groups");
   const { before, after } = sides();
   $("pairs-side").hidden = !before;

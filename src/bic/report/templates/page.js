@@ -67,4 +67,7 @@ addEventListener("afterprint", () => {
 });
 
 pickProtocol(0);
-pickRun(0);
+// A run with a correction shows most.
+const first = Math.max(0, data.runs.findIndex((each) => each.second === "correction"));
+$("run").value = first;
+pickRun(first);

@@ -30,12 +30,8 @@ function sides() {
 }
 
 // Where the group of step `number` (from 1) begins and ends, in class numbers.
-function group(number) {
-  const sizes = run().sizes;
-  const start = sizes.slice(0, number - 1).reduce((sum, size) => sum + size, 0);
-  return [start, start + sizes[number - 1]];
-}
-const groupOf = (one) => run().sizes.findIndex((_, index) => one < group(index + 1)[1]) + 1;
+const group = (number) => [run().steps[number - 2]?.seen ?? 0, run().steps[number - 1].seen];
+const groupOf = (one) => run().steps.findIndex((each) => one < each.seen) + 1;
 
 const probe = document.body.appendChild(make("i", { hidden: "" }));
 function colour(name) {

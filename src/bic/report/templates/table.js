@@ -34,11 +34,12 @@ function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
   // Rows without a value come last, whichever way the others are sorted.
   function sorted(rows) {
     if (view.sort === null) return rows;
-    const value = columns[view.sort].value;
-    const known = rows.filter((row) => value(row) !== null);
-    const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b);
-    known.sort((a, b) => (view.up ? 1 : -1) * compare(value(a), value(b)));
-    return [...known, ...rows.filter((row) => value(row) === null)];
+    const valued = rows.map((row) => [columns[view.sort].value(row), row]);
+    const known = valued.filter(([value]) => value !== null);
+    const byText = new Intl.Collator("en", { numeric: true }).compare;
+    const compare = typeof known[0]?.[0] === "string" ? byText : (a, b) => a - b;
+    known.sort(([a], [b]) => (view.up ? compare(a, b) : compare(b, a)));
+    return [...known, ...valued.filter(([value]) => value === null)].map(([, row]) => row);
   }
 
   function show() {
