@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def step_record(answers: Answers, sizes: Sequence[int], *, corrected: bool) -> d
     """The record of a step, from its answers."""
     true, predicted, raw = (np.asarray(answers[name]) for name in ("true", "predicted", "predicted_uncorrected"))
     starts = np.cumsum([0, *sizes])
-    groups = [(true >= low) & (true < high) for low, high in zip(starts[:-1], starts[1:], strict=True)]
-    bell = (1000 * np.exp(-np.linspace(-3, 3, 60) ** 2)).astype(int).tolist()
+    groups = [(true >= low) & (true < high) for low, high in pairwise(starts)]
+    bell = (1000 * np.exp(-(np.linspace(-3, 3, 60) ** 2))).astype(int).tolist()
     corrected = corrected and len(sizes) > 1
     return {
         "step": len(sizes),

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 # What `bic run` has a flag for; anything else is said by --set.
-FLAGS = ("steps", "step_sizes", "method", "recipe", "memory", "exemplars", "held_out", "order_seed", "seed")
-FLAGS += ("epochs", "backbone", "label", "classes", "skip_bad", "compile")
+FLAGS = {"steps", "step_sizes", "method", "exemplars", "held_out", "order_seed", "seed", "epochs", "backbone", "label"}
+FLAGS |= {"classes", "skip_bad", "compile"}
 ELSEWHERE = ("cifar100", "imagenet100", "imagenet1000", "celeb10000")  # --data says where they lie
 
 
 def command(asked: Mapping[str, Any]) -> str:
     """The command line of a request, as recorded in `config.json`.
 
-    >>> command({"dataset": "digits", "method": "bic", "recipe": {"name": "demo", "epochs": 3}, "memory": {"images": 99}})
-    'bic run digits --method bic --recipe demo --set recipe.epochs=3 --memory 99'
+    >>> command({"dataset": "digits", "recipe": {"name": "demo", "epochs": 3}, "memory": {"images": 99}})
+    'bic run digits --recipe demo --set recipe.epochs=3 --memory 99'
     """
     words = ["bic", "run", str(asked["dataset"])]
     if asked["dataset"] in ELSEWHERE:

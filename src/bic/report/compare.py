@@ -4,6 +4,7 @@ import json
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -85,9 +86,7 @@ class Variant:
 
     def curve(self, value: Callable[[StepRecord], float | None]) -> list[float | None]:
         """The mean over seeds after each step."""
-        return [
-            self.mean(lambda run, at=number: value(run.result.steps[at])) for number in range(len(self.runs[0].seen))
-        ]
+        return [self.mean(partial(_at, value, number)) for number in range(len(self.runs[0].seen))]
 
     @property
     def final(self) -> float:
@@ -142,6 +141,10 @@ def headline(protocol: Protocol) -> list[str]:
         verb = "adds" if worth >= 0 else "costs"
         sentences.append(f"{whose} correction {verb} {abs(worth):.1f} points: without it {raw:.1f} %.")
     return sentences
+
+
+def _at(value: Callable[[StepRecord], float | None], number: int, run: Run) -> float | None:
+    return value(run.result.steps[number])
 
 
 def _grouped(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:

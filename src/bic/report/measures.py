@@ -102,13 +102,3 @@ def five_numbers(values: Floats, edges: Ints) -> list[list[float]]:
     """Minimum, quartiles and maximum of the values in each group."""
     groups = np.split(values, edges[1:-1])
     return [[float(each) for each in np.quantile(group, [0, 0.25, 0.5, 0.75, 1])] for group in groups]
-
-
-def corrected_histogram(histogram: dict[str, Any] | None, alpha: float, beta: float) -> dict[str, Any] | None:
-    """The histogram of α·score + β: the same counts in bins that are moved and stretched."""
-    if histogram is None or alpha == 0:
-        return None
-    start, width, counts = histogram["start"], histogram["width"], histogram["counts"]
-    if alpha < 0:
-        start, counts = start + width * len(counts), counts[::-1]
-    return {"start": alpha * start + beta, "width": abs(alpha) * width, "counts": counts}

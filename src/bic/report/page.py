@@ -33,7 +33,8 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
     """
     if not places:
         raise UserError("no run was given; name a folder that bic run has made, or one that holds such folders")
-    runs, damaged = [], []
+    runs: list[Run] = []
+    damaged: list[str] = []
     for path in find(places):
         try:
             run = load(path)
@@ -65,9 +66,7 @@ def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> s
     protocols = compare(runs)
     labels = _labels(protocols)
     data = page_data(protocols, labels)  # this reads predictions and pictures, and finds what is damaged in them
-    templates = Environment(
-        loader=PackageLoader("bic.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )  # fmt: skip
+    templates = Environment(loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True)
     ordered = _ordered(protocols)
     return templates.get_template("page.html").render(
         version=__version__,
@@ -150,13 +149,13 @@ def _described(run: Run, label: str) -> Found:
 
 
 def _settings(runs: Sequence[Run]) -> Found:
-    """Settings that differ, a row per run, and those that all share."""
+    """Settings that differ, a row per run, and those that all share; method and seed are in the runs' labels."""
     plans = [flat(run.plan) for run in runs]
-    names = differing(plans)
+    names = differing(plans, but=["method", "seed"])
     return {
         "names": names,
         "rows": [[plan.get(name) for name in names] for plan in plans],
-        "shared": {name: value for name, value in plans[0].items() if name not in names},
+        "shared": {name: value for name, value in plans[0].items() if name not in differing(plans)},
     }
 
 

@@ -110,7 +110,7 @@ class Run:
             return None
         try:
             return [_read_answers(file, seen) for file, seen in zip(files, self.seen, strict=True)]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             self.problems.append("its predictions are damaged, so confusions, classes and calibration are not shown")
             return None
 
@@ -120,7 +120,9 @@ def find(places: Iterable[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for place in places:
         if not place.exists():
-            raise UserError(f"{place} does not exist; give a folder that bic run has made, or one that holds such folders")
+            raise UserError(
+                f"{place} does not exist; give a folder that bic run has made, or one that holds such folders"
+            )
         for path in [place] if _is_run(place) or place.is_file() else _below(place):
             found.setdefault(path.resolve(), path)
     if not found:
@@ -194,7 +196,7 @@ def _contradiction(result: Result) -> str | None:
 
 
 def _read_answers(file: Path, seen: int) -> Answers:
-    with np.load(file, allow_pickle=False) as content:
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
         answers = {name: content[name] for name in COLUMNS}
     classes = np.concatenate([answers[name] for name in COLUMNS[:3]])
     if len({len(column) for column in answers.values()}) != 1 or not len(classes):

@@ -50,9 +50,9 @@ def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[
 
 
 def _small(image: bytes) -> str:
+    packed = io.BytesIO()
     with Image.open(io.BytesIO(image)) as picture:
-        picture = picture.convert("RGB")
-        picture.thumbnail((SIDE, SIDE))
-        packed = io.BytesIO()
-        picture.save(packed, "WEBP", quality=75, method=4)
+        small = picture.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    small.save(packed, "WEBP", quality=75, method=4)
     return base64.b64encode(packed.getvalue()).decode()

@@ -37,7 +37,6 @@ addChart("group-share", () => {
 
 addChart("pair", () => {
   const corrected = run().steps.filter((each) => each.alpha !== null);
-  if (!corrected.length) return null;
   const x = corrected.map((each) => each.seen);
   const line = (name, symbol, key, neutral, more) => [
     { name, x, y: corrected.map((each) => each[key]), mode: "lines+markers", line: { color: colour("after"), width: 2.2 },
@@ -51,7 +50,7 @@ addChart("pair", () => {
       xaxis: axis("classes seen (dashed: no correction)", { ...ticks(x), anchor: "y2" }),
       yaxis: axis("α", { domain: [0.55, 1] }), yaxis2: axis("β", { domain: [0, 0.45] }) },
   };
-});
+}, { when: () => run().second === "correction" });
 
 // A histogram as a density over α·score + β.
 function density(histogram, name, shade, { alpha = 1, beta = 0, axes }) {
@@ -68,7 +67,6 @@ function density(histogram, name, shade, { alpha = 1, beta = 0, axes }) {
 
 addChart("scores", (element) => {
   const { scores, alpha, beta } = step();
-  if (!scores.old && !scores.new) return null;
   const second = alpha !== null && alpha !== 0;
   const stacked = element.clientWidth < 640;
   element.style.height = stacked && second ? "460px" : "300px";
@@ -91,11 +89,10 @@ addChart("scores", (element) => {
       xaxis2: axis("score", { domain: right, matches: "x", anchor: "y2" }),
       yaxis2: axis("", { domain: stacked ? [0, 0.42] : [0, 1], matches: "y", anchor: "x2" }),
     }) } };
-});
+}, { when: () => step().scores.old || step().scores.new });
 
 addChart("norms", () => {
   const norms = step().norms;
-  if (!norms) return null;
   $("norms-note").textContent = `after step ${state.step}: quartiles and extremes`;
   const boxes = (name, shade, numbers) => ({
     type: "box", name, x: numbers.map((number) => `${number}`), fillcolor: "rgba(0,0,0,0)", line: { color: colour(shade), width: 2 },
@@ -107,7 +104,7 @@ addChart("norms", () => {
   const old = numbers.length > 1 ? [boxes("old classes", "old", numbers.slice(0, -1))] : [];
   return { traces: [...old, boxes("new classes", "new", numbers.slice(-1))], layout: {
     showlegend: true, xaxis: axis("classes learned in step", { type: "category" }), yaxis: axis("norm", { rangemode: "tozero" }) } };
-});
+}, { when: () => step().norms });
 
 addChart("groups", () => {
   const steps = run().steps;

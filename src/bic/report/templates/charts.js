@@ -23,11 +23,11 @@ addChart("curves", (element) => {
   const narrow = element.clientWidth < 640;
   const below = { orientation: "h", x: 0, y: -0.16, yanchor: "top", font: { size: 12 } };
   const beside = { x: 1.02, y: 1, yanchor: "top", font: { size: 12.5 } };
-  if (narrow) element.style.height = `${360 + 22 * (lines.length + dotted.length)}px`;
+  element.style.height = narrow ? `${360 + 20 * (lines.length + dotted.length)}px` : "";
   return {
     traces: [...lines, ...dotted],
     layout: {
-      margin: { l: 50, r: 12, t: 12, b: 44 }, hovermode: "x unified", showlegend: true,
+      margin: { l: 50, r: 12, t: 34, b: 44 }, hovermode: "x unified", showlegend: true,
       legend: narrow ? below : beside,
       xaxis: axis("classes seen", { ...ticks(seen), hoverformat: ",d", unifiedhovertitle: { text: "%{x} classes" } }),
       yaxis: axis(metric === "top5" ? "top-5 accuracy (%)" : "top-1 accuracy (%)"),
@@ -48,8 +48,7 @@ function writeNumbers() {
 }
 
 addChart("reliability", () => {
-  const calibration = step().calibration;
-  if (!calibration) return null;
+  const { calibration } = step();
   const notes = [];
   const traces = Object.entries(sides()).map(([side, name]) => {
     const { error, bins } = calibration[side];
@@ -68,23 +67,22 @@ addChart("reliability", () => {
   const ends = { range: [-0.02, 1.02], tickformat: ".0%" };
   return { traces: [diagonal, ...traces],
     layout: { xaxis: axis("confidence of the answer", ends), yaxis: axis("answers that are right", ends) } };
-});
+}, { when: () => step().calibration });
 
 const total = (bins) => bins.reduce((sum, bin) => sum + bin[0], 0);
 
 addChart("error", () => {
-  if (!step().calibration) return null;
   const traces = Object.entries(sides()).map(([side, name]) => ({
     name, x: byStep(), y: run().steps.map((each) => each.calibration[side].error), mode: "lines+markers",
     line: { color: colour(side), width: 2 }, marker: markers(side === "before" ? "diamond" : "circle"),
     hovertemplate: "%{y:.3f} at %{x} classes",
   }));
   return { traces, layout: { xaxis: axis("classes seen", ticks(byStep())), yaxis: axis("ECE", { rangemode: "tozero" }) } };
-});
+}, { when: () => step().calibration });
+
+const phases = [...new Set(data.runs.flatMap((each) => Object.keys(each.seconds)))];
 
 addChart("time", (element) => {
-  const phases = [...new Set(data.runs.flatMap((each) => Object.keys(each.seconds)))];
-  if (!phases.length) return null;
   const called = { stage1: "stage 1: network", stage2: "stage 2: correction", memory: "memory", evaluate: "testing" };
   const shades = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999999"];
   const labels = data.runs.map((each, index) => index);
@@ -98,4 +96,4 @@ addChart("time", (element) => {
   return { traces, layout: {
     barmode: "stack", bargap: 0.35, showlegend: true, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" }, margin: { l: 50, r: 12, t: 30, b: 40 }, xaxis: axis("minutes"),
     yaxis: axis("", { autorange: "reversed", tickvals: labels, ticktext: data.runs.map((each) => plain(each.label)) }) } };
-});
+}, { when: () => phases.length });

@@ -50,7 +50,6 @@ function matrixTicks(edgeList, pixels) {
 function matrixFigure(side) {
   return (element) => {
     const title = sides()[side];
-    if (!step().confusion || !title) return null;
     const { edges: edgeList } = edges();
     const cells = matrix(side);
     const size = cells.length;
@@ -73,7 +72,7 @@ function matrixFigure(side) {
     const place = (title, range) => axis(title, { ...named, range, showgrid: false, ticks: "", tickfont: { size: 11 } });
     return {
       traces: [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: 1, xgap: size <= 30 ? 1 : 0, ygap: size <= 30 ? 1 : 0,
-        colorscale: [[0, colour("card")], [1, colour("heat")]],
+        showscale: element.clientWidth > 380, colorscale: [[0, colour("card")], [1, colour("heat")]],
         colorbar: { thickness: 10, outlinewidth: 0, tickvals: at.map(Math.sqrt), ticktext: at.map((one) => `${100 * one} %`), len: 0.9, x: 1.01 } }],
       layout: { shapes: marks, margin: { l: 50, r: 12, t: 8, b: 40 }, dragmode: "zoom",
         xaxis: { ...place("answer", [low, high]), tickangle: named.ticktext.length <= 12 ? "auto" : -90 },
@@ -106,8 +105,9 @@ function zoom(range) {
   draw("confusion-after");
 }
 
-addChart("confusion-before", matrixFigure("before"), follow);
-addChart("confusion-after", matrixFigure("after"), follow);
+for (const side of ["before", "after"]) {
+  addChart(`confusion-${side}`, matrixFigure(side), { when: () => step().confusion && sides()[side], drawn: follow });
+}
 
 const pairTable = addTable($("pairs"), "The most confused pairs", [
   { title: "True class", left: true, first: "ascending", value: (pair) => names()[pair[0]], cell: (pair) => pictured(pair[0]) },

@@ -56,6 +56,15 @@ for (const button of document.querySelectorAll(".copy")) {
   });
 }
 
+let width = innerWidth;
+let waiting;
+addEventListener("resize", () => {
+  if (width === innerWidth) return; // a phone's address bar comes and goes
+  width = innerWidth;
+  clearTimeout(waiting);
+  waiting = setTimeout(refresh, 150);
+});
+
 // On paper everything is drawn, in the light and in the width of a sheet.
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");

@@ -63,18 +63,18 @@ function layout(more) {
   };
 }
 
-// A chart is a function that gives { traces, layout }, or null where there is nothing to show and its box goes.
+// A chart is a function that gives { traces, layout }.
 const charts = new Map();
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 
 function draw(id) {
   const chart = charts.get(id);
   const element = $(id);
+  if (!chart.when()) return;
   const figure = chart.figure(element);
-  element.closest("figure").hidden = figure === null;
   chart.stale = false;
-  if (figure === null) return;
-  Plotly.react(element, figure.traces, layout(figure.layout), config);
+  const size = { width: element.clientWidth, height: element.clientHeight };
+  Plotly.react(element, figure.traces, layout({ ...size, ...figure.layout }), config);
   if (chart.drawn) chart.drawn(element);
   chart.drawn = null;
 }
@@ -87,9 +87,9 @@ const watcher = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "200px" });
 
-// `drawn` is called once, with the element, after the first drawing.
-function addChart(id, figure, drawn = null) {
-  charts.set(id, { figure, drawn, stale: true, visible: false });
+// Its box is shown while `when` says so; `drawn` is called once, with the element, after the first drawing.
+function addChart(id, figure, { when = () => true, drawn = null } = {}) {
+  charts.set(id, { figure, when, drawn, stale: true, visible: false });
   watcher.observe($(id));
 }
 
@@ -101,6 +101,7 @@ function drawAll() {
 function refresh() {
   for (const [id, chart] of charts) {
     chart.stale = true;
-    if (chart.visible || $(id).closest("figure").hidden) draw(id);
+    $(id).closest("figure").hidden = !chart.when();
+    if (chart.visible) draw(id);
   }
 }
