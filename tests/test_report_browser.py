@@ -34,11 +34,27 @@ def chosen_answers(seen: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[Any]:
-    """One for all tests, so that plotly's script is compiled once."""
+def tab() -> Iterator[tuple[Any, list[str]]]:
+    """One tab for all tests, so that plotly's script is compiled once; and what goes wrong in it."""
+    wrong: list[str] = []
+
+    def logged(message: Any) -> None:
+        if message.type in ("error", "warning"):
+            wrong.append(message.text)
+
+    def requested(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            wrong.append(request.url)
+
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS.split(), "--no-first-run"])
-        yield browser.new_context()
+        page = browser.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", logged)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
+        page.on("request", requested)
+        yield page, wrong
         browser.close()
 
 
@@ -57,33 +73,19 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(context: Any, report: Path) -> Iterator[Callable[..., Any]]:
+def visit(tab: tuple[Any, list[str]], report: Path) -> Iterator[Callable[..., Any]]:
     """Opens the page; at the end no error was logged and no request had left it."""
-    wrong: list[str] = []
-    page = context.new_page()
-
-    def logged(message: Any) -> None:
-        if message.type in ("error", "warning"):
-            wrong.append(message.text)
-
-    def requested(request: Any) -> None:
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            wrong.append(request.url)
+    page, wrong = tab
+    wrong.clear()
 
     def opened(width: int = 1200, scheme: str = "light") -> Any:
-        page.set_default_timeout(10_000)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        page.on("console", logged)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
-        page.on("request", requested)
         page.goto(report.as_uri())
         page.wait_for_selector("#step-name:not(:empty)")
         return page
 
     yield opened
-    page.close()
     assert wrong == []
 
 
@@ -116,10 +118,6 @@ def test_curves_can_be_hidden_and_the_metric_changed(visit: Any) -> None:
     assert bic.locator("td").all_inner_texts() == ["45.50", "45.25", "45.17"]
     page.get_by_label("top-1 of the raw scores").check()
     assert bic.locator("td").all_inner_texts() == ["5.00", "2.50", "1.67"]
-
-
-def test_the_protocol_can_be_changed(visit: Any) -> None:
-    page = visit()
     page.select_option("#protocol", index=1)
     page.wait_for_function("document.querySelectorAll('#curves .scatterlayer .trace').length === 1")
 

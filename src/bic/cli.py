@@ -56,7 +56,7 @@ def demo(
     console.print(tables.comparison(results))
     console.print(tables.bias(next(result for result in results if result["method"] == "bic")))
     print(f"picture: {out / 'demo.png'}")
-    print(f"run folders: {out}/*/ (try `bic show {out / 'bic'}`)")
+    print(f"run folders: {out}/*/ (try `bic show {out / 'bic'}`, or `bic report {out}` for a page)")
 
 
 @app.command
