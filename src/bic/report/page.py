@@ -70,9 +70,7 @@ def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> s
     ordered = _ordered(protocols)
     return templates.get_template("page.html").render(
         version=__version__,
-        headlines=[(protocol.name, headline(protocol)) for protocol in protocols],
-        tables=[(protocol, rows(protocol)) for protocol in protocols],
-        labels=labels,
+        answers=[(protocol, headline(protocol), rows(protocol)) for protocol in protocols],
         notices=[*_notices(protocols, labels), *damaged],
         runs=[_described(run, labels[id(run)]) for run in ordered],
         settings=_settings(ordered),

@@ -87,13 +87,17 @@ addChart("time", (element) => {
   const shades = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999999"];
   const labels = data.runs.map((each, index) => index);
   element.style.height = `${Math.min(900, 120 + 30 * labels.length)}px`;
+  const longest = Math.max(...data.runs.map((each) => Object.values(each.seconds).reduce((sum, one) => sum + one, 0)));
+  const [unit, divisor] = longest < 120 ? ["seconds", 1] : longest < 7200 ? ["minutes", 60] : ["hours", 3600];
+  const room = element.clientWidth < 640 ? 14 : 60;
+  const short = (text) => (text.length > room ? `${text.slice(0, room)}…` : text);
   const traces = phases.map((phase, index) => ({
     type: "bar", orientation: "h", name: called[phase] ?? plain(phase), y: labels,
-    x: data.runs.map((each) => (each.seconds[phase] ?? 0) / 60),
+    x: data.runs.map((each) => (each.seconds[phase] ?? 0) / divisor),
     marker: { color: onPage(shades[index % 7]) },
-    hovertemplate: "%{x:.2f} min",
+    hovertemplate: `%{x:.2f} ${unit}`,
   }));
   return { traces, layout: {
-    barmode: "stack", bargap: 0.35, showlegend: true, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" }, margin: { l: 50, r: 12, t: 30, b: 40 }, xaxis: axis("minutes"),
-    yaxis: axis("", { autorange: "reversed", tickvals: labels, ticktext: data.runs.map((each) => plain(each.label)) }) } };
+    barmode: "stack", bargap: 0.35, showlegend: true, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" }, margin: { l: 50, r: 12, t: 30, b: 40 }, xaxis: axis(unit),
+    yaxis: axis("", { autorange: "reversed", tickvals: labels, ticktext: data.runs.map((each) => plain(short(each.label))) }) } };
 }, { when: () => phases.length });
