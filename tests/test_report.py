@@ -395,7 +395,10 @@ def test_mistakes_get_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "does not exist; give" in said(tmp_path / "nowhere")
     assert "no run was found" in said(tmp_path / "empty")
     assert "choose another --out" in said(folder, "--out", folder / "config.json" / "page.html")
-    assert "choose another --out" in said(folder, "--out", tmp_path / "empty")
+    (tmp_path / "folder.html").mkdir()
+    assert "choose another --out" in said(folder, "--out", tmp_path / "folder.html")
+    assert "must name a page that ends in .html" in said(folder, "--out", folder / "result.json")
+    assert load(folder).result.complete
     assert "no run can be shown" in said(__file__)
 
 
@@ -415,3 +418,12 @@ assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_papers_figure_stands_beside_the_run_that_it_fits(tmp_path: Path) -> None:
+    paper = {"dataset": "cifar100", "memory": MemoryBudget(images=2000), "per_class": 2, "pictures": 0}
+    for held_out in (0.1, 0.2):
+        write_run(tmp_path / str(held_out), [20] * 5, held_out=held_out, **paper)
+    (protocol,) = compare([load(path) for path in find([tmp_path])])
+    found = {row["variant"].label: row["paper"] for row in rows(protocol)}
+    assert found == {"bic, held out 0.1": (56.69, "top1", "Table 3"), "bic, held out 0.2": (54.31, "top1", "Table 4")}

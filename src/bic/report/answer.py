@@ -20,7 +20,8 @@ def _row(variant: Variant, best: Variant | None, published: list[Published]) -> 
     top1 = [[step.top1 for step in run.result.steps] for run in runs]
     averages = [statistics.mean(accuracies) for accuracies in top1]
     raw = statistics.mean(run.last.top1_uncorrected for run in runs)
-    paper = next((curve for curve in published if curve.method == variant.method and variant.complete), None)
+    fitting = (curve for curve in published if curve.method == variant.method and curve.fits(variant.runs[0].plan))
+    paper = next(fitting, None) if variant.complete else None
     return {
         "variant": variant,
         "best": variant is best,

@@ -49,6 +49,8 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
         raise UserError(f"no run can be shown{others}: {damaged[0]}")
     if out is None:
         out = (places[0] if len(places) == 1 and places[0].is_dir() else Path()) / "report.html"
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out must name a page that ends in .html, got {out}; change it")
     plotly = f"plotly-{get_plotlyjs_version()}.min.js"
     page = render(runs, damaged, None if single_file else plotly)
     try:

@@ -167,7 +167,7 @@ def _below(place: Path) -> Iterator[Path]:
             children.clear()
             yield here
             continue
-        children.sort()
+        children[:] = sorted(child for child in children if not child.startswith("."))
         for name in sorted(files):
             if name.endswith(".json") and _looks_like_a_result(here, name):
                 yield here / name

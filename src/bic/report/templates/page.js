@@ -29,8 +29,8 @@ function pickProtocol(number) {
     const differs = input.value !== "raw" || curves.some((curve) => curve.raw.some((value, index) => value !== curve.top1[index]));
     input.closest("label").hidden = !known || !differs;
   }
-  state.metric = "top1";
-  document.querySelector("[name=metric][value=top1]").checked = true;
+  state.metric = papers.some((curve) => curve.top5) ? "top5" : "top1"; // as in the paper
+  document.querySelector(`[name=metric][value=${state.metric}]`).checked = true;
   writeNumbers();
 }
 

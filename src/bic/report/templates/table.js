@@ -71,11 +71,12 @@ function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
 
 // A class by its exemplars and name.
 function pictured(one) {
-  const kept = data.pictures[run().pictures][names()[one]] ?? [];
-  const pictures = kept.map((picture) => {
+  const kept = data.pictures[run().pictures];
+  const name = names()[one];
+  const pictures = (Object.hasOwn(kept, name) ? kept[name] : []).map((picture) => {
     const image = make("img", { src: `data:image/webp;base64,${picture}`, alt: "", width: 32, height: 32,
       load: () => image.classList.toggle("tiny", image.naturalWidth < 24) });
     return image;
   });
-  return make("div", { class: "pictured" }, make("span", { class: "pictures" }, ...pictures), names()[one]);
+  return make("div", { class: "pictured" }, make("span", { class: "pictures" }, ...pictures), name);
 }
