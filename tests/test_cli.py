@@ -332,7 +332,14 @@ def test_names_are_printed_as_they_are(bic, tmp_path):
 
 
 def test_help_teaches_by_example(bic):
-    for command in (["--help"], ["run", "--help"], ["demo", "--help"], ["show", "--help"], ["data", "get", "--help"]):
+    for command in (
+        ["--help"],
+        ["run", "--help"],
+        ["demo", "--help"],
+        ["show", "--help"],
+        ["report", "--help"],
+        ["data", "get", "--help"],
+    ):
         code, out, _ = bic(*command)
         assert code == 0
         assert "bic " in out

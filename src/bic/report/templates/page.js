@@ -80,3 +80,6 @@ pickProtocol(0);
 const first = Math.max(0, data.runs.findIndex((each) => each.second === "correction"));
 $("run").value = first;
 pickRun(first);
+
+// Plotly's script comes last in the page, so that tables and controls need not wait for it.
+addEventListener("DOMContentLoaded", refresh);

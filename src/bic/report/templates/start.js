@@ -70,7 +70,7 @@ const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso
 function draw(id) {
   const chart = charts.get(id);
   const element = $(id);
-  if (!chart.when()) return;
+  if (!window.Plotly || !chart.when()) return;
   const figure = chart.figure(element);
   chart.stale = false;
   const size = { width: element.clientWidth, height: element.clientHeight };
