@@ -33,20 +33,7 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
     """
     if not places:
         raise UserError("no run was given; name a folder that bic run has made, or one that holds such folders")
-    runs: list[Run] = []
-    damaged: list[str] = []
-    for path in find(places):
-        try:
-            run = load(path)
-        except UserError as error:
-            damaged.append(str(error))
-        else:
-            if any(run.result == other.result for other in runs):
-                continue  # a copy, which must not count as another seed
-            runs.append(run)
-    if not runs:
-        others = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise UserError(f"no run can be shown{others}: {damaged[0]}")
+    runs, damaged = _load_all(find(places))
     if out is None:
         out = (places[0] if len(places) == 1 and places[0].is_dir() else Path()) / "report.html"
     if out.suffix.lower() not in (".html", ".htm"):
@@ -61,6 +48,23 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
     except OSError as error:
         raise UserError(f"cannot write {out} ({error.strerror}); choose another --out") from error
     return out
+
+
+def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """The runs, copies left out lest they count as other seeds; and what is wrong with those that cannot be read."""
+    runs: list[Run] = []
+    damaged: list[str] = []
+    for path in paths:
+        try:
+            run = load(path)
+        except UserError as error:
+            damaged.append(str(error))
+        else:
+            runs += [run] if all(run.result != other.result for other in runs) else []
+    if not runs:
+        others = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        raise UserError(f"no run can be shown{others}: {damaged[0]}")
+    return runs, damaged
 
 
 def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> str:
