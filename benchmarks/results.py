@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bic.report.published import PUBLISHED
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md")
 Result = dict[str, Any]
@@ -22,12 +24,7 @@ Row = list[str]
 UPPER_BOUNDS = ("fc-retrain", "joint")
 METHODS = ("finetune", "lwf", "icarl", "eeil", "distill", "bic", *UPPER_BOUNDS)
 
-PAPER_5X20 = {  # Table 3 of the paper
-    "finetune": (84.40, 68.30, 55.10, 48.52, 39.83),
-    "distill": (85.05, 72.22, 59.41, 50.43, 40.34),
-    "bic": (84.00, 74.69, 67.93, 61.25, 56.69),
-    "fc-retrain": (84.39, 76.15, 69.51, 64.03, 60.93),
-}
+PAPER_5X20 = {curve.method: curve.accuracies for curve in PUBLISHED if curve.source == "Table 3"}
 
 
 def load(folder: Path = ROOT / "results") -> list[Result]:

@@ -332,8 +332,8 @@ def test_names_are_printed_as_they_are(bic, tmp_path):
 
 
 def test_help_teaches_by_example(bic):
-    for command in (["--help"], ["run", "--help"], ["demo", "--help"], ["show", "--help"], ["data", "get", "--help"]):
-        code, out, _ = bic(*command)
+    for command in ("", "run", "demo", "show", "report", "data get"):
+        code, out, _ = bic(*command.split(), "--help")
         assert code == 0
         assert "bic " in out
     assert "bic run photos/ --step-sizes 50,10,10 --memory 64MB" in bic("run", "--help")[1]

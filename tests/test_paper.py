@@ -71,6 +71,7 @@ def test_runs_shared_by_lines_and_experiments_have_one_folder() -> None:
     assert folders["fig9"] == folders["table3"]
     assert len(folders["fig4"] & folders["table3"]) == 6
     assert folders["table5"] & folders["table3"] == {f"cifar100-5steps-bic-fast-seed{seed}" for seed in (0, 1)}
+    assert len(folders["table4"] & folders["table3"]) == 2
     # 20, 10, 5 and 2 steps by four methods, and one upper bound for all of them.
     assert len(folders["fig8"]) == 2 * (4 * 4 + 1)
 

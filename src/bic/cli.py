@@ -57,7 +57,7 @@ def demo(
     console.print(tables.comparison(results))
     console.print(tables.bias(next(result for result in results if result["method"] == "bic")))
     print(f"picture: {out / 'demo.png'}")
-    print(f"run folders: {out}/*/ (try `bic show {out / 'bic'}`)")
+    print(f"run folders: {out}/*/ (try `bic show {out / 'bic'}`, or `bic report {out}` for a page)")
 
 
 @app.command
@@ -123,7 +123,7 @@ def show(run: Path) -> None:
 
     Example: `bic show runs/demo/bic`
     """
-    from bic.run_folder import read_config, read_result
+    from bic.recorded import read_config, read_result
 
     read_config(run)
     _print_run(read_result(run))
@@ -131,16 +131,12 @@ def show(run: Path) -> None:
 
 @app.command
 def paper(
-    experiment: Annotated[
-        Text, Parameter(help="table3, fig8 …; left out: what there is, and what it would cost.")
-    ] = None,
+    experiment: Annotated[Text, Parameter(help="Such as table3; left out: what there is, and its cost here.")] = None,
     *,
     recipe: Annotated[Text, flag("Such as fast; by default the paper's own, which takes days.")] = None,
     seeds: Annotated[int, Parameter(help="Seeds 0, 1 … of every run.")] = 1,
     data: Annotated[tuple[str, ...], flag("Where the data lies: PATH, or NAME=PATH where several are needed.")] = (),
-    out: Annotated[Path, Parameter(help="Folder for all runs; those that experiments share are done once.")] = Path(
-        "runs/paper"
-    ),
+    out: Annotated[Path, Parameter(help="Folder for all runs; shared ones are done once.")] = Path("runs/paper"),
     threads: Annotated[Number, flag("Processor threads to use.")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -167,6 +163,28 @@ def paper(
     if content["note"]:
         console.print(content["note"], highlight=False)
     print(f"written: {out / experiment}/ (Markdown, JSON, figures)")
+
+
+@app.command
+def report(
+    *runs: Annotated[Path, Parameter(help="Run folders, folders that hold some, or result files.")],
+    out: Annotated[Path | None, flag("The page; by default report.html in the folder given.")] = None,
+    single_file: Annotated[bool, flag("Put plotly's script into the page, to mail it.")] = False,
+) -> None:
+    """Make one HTML page of runs: accuracy, the bias and its correction, confusions, classes, calibration.
+
+    The page needs no network. Runs of different protocols are compared within each.
+
+    For example:
+
+    - `bic report runs/demo`
+    - `bic report runs/mine runs/other --out compared.html`
+    - `bic report results/ --single-file`
+    """
+    from bic.report.page import write_report
+
+    page = write_report(runs, out, single_file=single_file)
+    print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)")
 
 
 @data_app.command

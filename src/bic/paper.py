@@ -18,9 +18,9 @@ from bic.experiments import EXPERIMENTS, Experiment, Line, experiment
 from bic.progress import Progress, clock
 from bic.recipes import PROTOCOLS, find_method, find_recipe
 from bic.record import to_json, write_file
+from bic.recorded import read_result
 from bic.report.paper import draw, markdown
 from bic.run import open_for, run
-from bic.run_folder import read_result
 
 OWN_RECIPES = {"digits": "demo", "cifar100": "paper-cifar100"}  # of the other data sets: paper-imagenet
 SHAPES = {"digits": (10, 144, 8), "cifar100": (100, 500, 32)}  # classes, training images of each, and their side

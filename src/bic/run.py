@@ -2,6 +2,7 @@
 
 import io
 import os
+import platform
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +24,8 @@ from bic.model import Model
 from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
 from bic.record import locked, to_json, write_file
-from bic.run_folder import RunFolder, read_result
+from bic.recorded import read_result
+from bic.run_folder import RunFolder
 from bic.steps import class_order, plan_steps
 from bic.version import __version__
 
@@ -163,8 +165,17 @@ def summary(plan: Plan, model: Model, steps: Sequence[Record], *, complete: bool
         "average_top1": sum(top1) / len(top1),
         "average_incremental_top1": sum(top1[1:]) / len(top1[1:]) if len(top1) > 1 else None,
         "classes": list(model.classes),
+        "made_with": _made_with(model),
         "steps": list(steps),
     }
+
+
+def _made_with(model: Model) -> Record:
+    """Versions and machine, as far as they can change the last bits or the time."""
+    versions = {"bic": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
+    python = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    device = model.network.head.weight.device.type
+    return {**versions, **python, "device": device, "threads": torch.get_num_threads(), "processes": world().size}
 
 
 def open_for(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:

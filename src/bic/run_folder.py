@@ -17,9 +17,8 @@ from bic.distributed import world
 from bic.errors import UserError
 from bic.learner import STAGE1, Checkpoint, Learner
 from bic.model import Model
+from bic.recorded import FORMAT, read_config
 from bic.version import __version__
-
-FORMAT = 1  # of a run folder; a higher number was written by a newer version
 
 README = """\
 config.json          what was asked for, and the plan that came of it
@@ -133,28 +132,6 @@ def load_model(folder: Path | str) -> Model:
 
 def _model_of(files: Mapping[str, bytes]) -> Model:
     return Model.load(json.loads(files["model.json"]), safetensors.torch.load(files["weights.safetensors"]))
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The content of a run's `config.json`; refuses what a newer version wrote."""
-    recorded = _read_json(folder, "config.json", "format", "asked", "plan")
-    if recorded["format"] > FORMAT:
-        version = recorded.get("version")
-        raise UserError(f"{folder} was made by a newer version of bic ({version}); upgrade bic")
-    return recorded
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """The content of a run's `result.json`."""
-    return _read_json(folder, "result.json", "steps", "complete")
-
-
-def _read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
-    try:
-        content = json.loads((folder / name).read_bytes())
-        return {**content, **{key: content[key] for key in keys}}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{folder} has no readable {name}; give a folder that bic run has made, undamaged") from error
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

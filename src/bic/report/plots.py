@@ -10,12 +10,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bic.report.colours import COLOURS, MARKERS
 from bic.report.tables import UPPER_BOUNDS, Result
-
-NAMES = ("bic", "distill", "finetune", "lwf", "icarl", "eeil", "fc-retrain", "joint")
-# Okabe and Ito's colours, which the colour-blind can tell apart.
-PALETTE = ["#D55E00", "#0072B2", "#56B4E9", "#999999", "#009E73", "#CC79A7", "#E69F00", "#000000"]
-COLOURS, MARKERS = dict(zip(NAMES, PALETTE, strict=True)), dict(zip(NAMES, "osv^DPX*", strict=True))
 
 
 def picture(results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path) -> None:

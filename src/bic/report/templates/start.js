@@ -1,0 +1,107 @@
+// What all parts of the page use: the data, the state, and charts that are drawn once they come into view.
+
+const $ = (id) => document.getElementById(id);
+const data = JSON.parse($("data").textContent);
+const state = { run: 0, step: 1, protocol: 0, metric: "top1" };
+const run = () => data.runs[state.run];
+const step = () => run().steps[state.step - 1];
+const names = () => data.names[run().names];
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+
+// Plotly reads a little HTML in its texts; a class name is only ever text.
+const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+// The names of the two answers: raw scores, and what the method makes of them.
+function sides() {
+  const second = run().second;
+  if (second === "correction") return { before: "before correction", after: "after correction" };
+  if (second === "classifier") return { before: "raw scores", after: "the method’s own classifier" };
+  return { after: "answers" };
+}
+
+// Where the group of step `number` (from 1) begins and ends, in class numbers.
+const group = (number) => [run().steps[number - 2]?.seen ?? 0, run().steps[number - 1].seen];
+const groupOf = (one) => run().steps.findIndex((each) => one < each.seen) + 1;
+
+const probe = document.body.appendChild(make("i", { hidden: "" }));
+function colour(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+const dark = () => colour("card") !== "rgb(255, 255, 255)";
+// Of the methods' colours, those too dark for a dark page.
+const lighter = { "#000000": "#ffffff", "#0072B2": "#3d9be0" };
+const onPage = (shade) => (dark() && lighter[shade]) || shade;
+
+function axis(title, more = {}) {
+  const shade = colour("line");
+  return {
+    title: { text: title, font: { size: 13, color: colour("muted") }, standoff: 8 },
+    gridcolor: shade, linecolor: shade, zeroline: false, automargin: true, ...more,
+  };
+}
+
+function layout(more) {
+  const ink = colour("ink");
+  return {
+    margin: { l: 50, r: 12, t: 26, b: 40 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: ink },
+    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("muted"), font: { color: ink }, align: "left" },
+    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 12.5 } },
+    ...more,
+  };
+}
+
+// A chart is a function that gives { traces, layout }.
+const charts = new Map();
+const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+function draw(id) {
+  const chart = charts.get(id);
+  const element = $(id);
+  if (!window.Plotly || !chart.when()) return;
+  const figure = chart.figure(element);
+  chart.stale = false;
+  const size = { width: element.clientWidth, height: element.clientHeight };
+  Plotly.react(element, figure.traces, layout({ ...size, ...figure.layout }), config);
+  if (chart.drawn) chart.drawn(element);
+  chart.drawn = null;
+}
+
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const chart = charts.get(entry.target.id);
+    chart.visible = entry.isIntersecting;
+    if (chart.visible && chart.stale) draw(entry.target.id);
+  }
+}, { rootMargin: "200px" });
+
+// Its box is shown while `when` says so; `drawn` is called once, with the element, after the first drawing.
+function addChart(id, figure, { when = () => true, drawn = null } = {}) {
+  charts.set(id, { figure, when, drawn, stale: true, visible: false });
+  watcher.observe($(id));
+}
+
+function drawAll() {
+  for (const id of charts.keys()) draw(id);
+}
+
+// After a change of state: what is in view now, the rest when it comes into view.
+function refresh() {
+  for (const [id, chart] of charts) {
+    chart.stale = true;
+    $(id).closest("figure").hidden = !chart.when();
+    if (chart.visible) draw(id);
+  }
+}
