@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from bic.progress import clock
-from bic.report.plots import COLOURS, MARKERS, PALETTE, confusion
+from bic.report.colours import COLOURS, MARKERS
+from bic.report.plots import confusion
 from bic.report.tables import new_table
 
 Content = Mapping[str, Any]  # of NAME.json, which bic.paper.gather makes
@@ -151,7 +152,7 @@ def _colours(lines: Sequence[Content]) -> list[str]:
     methods = [line["method"] for line in lines]
     if len(set(methods)) == len(methods) and set(methods) <= set(COLOURS):
         return [COLOURS[method] for method in methods]
-    return PALETTE[: len(lines)]
+    return list(COLOURS.values())[: len(lines)]
 
 
 def _confusions(content: Content, runs: Path) -> Figure:
