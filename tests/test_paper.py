@@ -22,7 +22,7 @@ BOUND = Line("joint", {"dataset": "digits", "method": "joint", "steps": 1}, boun
 TINY = Experiment(
     "tiny",
     "A small one",
-    (Panel("digits, 8 + 2", (FIRST, SECOND, BOUND)),),
+    (Panel("digits, 5 + 5", (FIRST, SECOND, BOUND)),),
     "nothing",
     confusions=("distill", "bic"),
     degradation={"bic": (10.5,)},
