@@ -169,7 +169,7 @@ def test_vectors_need_the_mlp() -> None:
 def test_images_too_small_for_the_fast_network_are_refused() -> None:
     with pytest.raises(UserError, match=r"9 pixels.*8.*--backbone small"):
         Network("fast", channels=3, image_size=8)
-    assert Network("fast", channels=3, image_size=9).num_features == 128
+    assert Network("fast", channels=3, image_size=9).num_features == 256
 
 
 OWN = """

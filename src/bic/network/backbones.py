@@ -112,7 +112,7 @@ class Fast(nn.Module):
     The shape is airbench's (Jordan, 2024): little arithmetic in early layers, no shortcuts.
     """
 
-    def __init__(self, channels: int, image_size: int | None, widths: tuple[int, ...] = (32, 128, 128)) -> None:
+    def __init__(self, channels: int, image_size: int | None, widths: tuple[int, ...] = (24, 96, 256)) -> None:
         super().__init__()
         if image_size is None or image_size < 9:
             raise UserError(f"the fast network needs 9 pixels a side, got {image_size}; try --backbone small")
