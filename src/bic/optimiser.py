@@ -56,11 +56,20 @@ def orthogonalised(matrix: Tensor, iterations: int = 3) -> Tensor:
     tall = len(matrix) > matrix.shape[1]
     rows = matrix.T if tall else matrix
     rows = rows / rows.norm().clamp_min(1e-12)
-    a, b, c = NEWTON_SCHULZ
     gram = rows @ rows.T
-    total = identity = torch.eye(len(rows), dtype=rows.dtype, device=rows.device)
-    for _ in range(iterations):
-        factor = a * identity + b * gram + c * gram @ gram
-        total, gram = factor @ total, factor @ gram @ factor
-    result: Tensor = total @ rows
+    total = _quintic(gram)
+    factor = total
+    for _ in range(iterations - 1):
+        gram = factor @ gram @ factor
+        factor = _quintic(gram)
+        total = factor @ total
+    result = total @ rows
     return result.T if tall else result
+
+
+def _quintic(gram: Tensor) -> Tensor:
+    """a + b·G + c·G², by which an iteration multiplies the matrix whose Gram matrix is G."""
+    a, b, c = NEWTON_SCHULZ
+    factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+    factor.diagonal().add_(a)
+    return factor
