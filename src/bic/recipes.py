@@ -25,7 +25,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     # §6.2 of the paper. The authors' code also scales weight decay by the step; the paper doesn't.
     "paper-cifar100": {"backbone": "resnet32", "epochs": 250, **_CIFAR, **_CROP},
     "paper-imagenet": {"backbone": "resnet18", "epochs": 100, **_IMAGENET, **_VGG},
-    "fast": {"backbone": "fast", "epochs": 6, "first_epochs": 8, "batch_size": 64, **_TRIANGLE, **_MUON, **_SMALL_CROP},
+    "fast": {"backbone": "fast", "epochs": 5, "first_epochs": 8, "batch_size": 64, **_TRIANGLE, **_MUON, **_SMALL_CROP},
     # Short enough that the bias towards new classes shows on data as easy as digits.
     "demo": {"backbone": "mlp", "epochs": 2, "batch_size": 32, "learning_rate": 0.15, **_TRIANGLE},
     "vectors": {"backbone": "mlp", "epochs": 20, "batch_size": 64, "learning_rate": 0.05, **_TRIANGLE},
