@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bic.correction import Correction
+from bic.correction import Correction, HeldOut
 from bic.data.decode import View
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
-from bic.distributed import gathered
+from bic.distributed import gathered, gathered_objects
 from bic.network import Network
 from bic.progress import Progress
 from bic.train import Tensors, unprefixed
@@ -105,6 +105,19 @@ def extract(
     nothing = torch.zeros(0, network.num_features), np.zeros(0, dtype=np.int64)
     features, indices = torch.cat([nothing[0], *parts]), np.concatenate([nothing[1], *readable])
     return gathered(features), gathered(torch.from_numpy(indices)).numpy()
+
+
+@torch.no_grad()
+def held_out_scores(network: Network, images: ImageSet, num_old: int, progress: Progress) -> list[HeldOut]:
+    """What stage 2 needs of held-out images, batch by batch: everything frozen, in evaluation mode, not augmented."""
+    network.eval()
+    parts = []
+    with progress.task("scoring held-out images", len(images)) as task:
+        for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
+            scores = network(pixels.to(network.head.weight.device))
+            parts.append(HeldOut.of(scores, torch.from_numpy(images.labels[indices]), num_old))
+            task.advance(len(indices))
+    return [part for share in gathered_objects(parts) for part in share]
 
 
 def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool) -> Tensor:

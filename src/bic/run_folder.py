@@ -141,4 +141,10 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         if isinstance(was, dict) and isinstance(now, dict):
             yield from _differences(was, now, f"{prefix}{name}.")
         elif was != now:
-            yield f"{prefix}{name} was {was} and is now {now}"
+            yield f"{prefix}{name} was {_short(was)} and is now {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it: of a long list, such as thousands of classes, the beginning."""
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
