@@ -150,7 +150,7 @@ def fit(
                 del targets  # gone before the backward pass, as the scores are
                 total = torch.stack(list(losses.values())).sum()
                 if batches.world.size > 1:  # gradients are averaged over processes: so it is the whole batch's mean
-                    total = total * (len(labels) * batches.world.size / batches.size_of(number))
+                    total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):
                     raise UserError(
                         f"training diverged in epoch {epoch + 1}; lower recipe.learning_rate, in another --out"
