@@ -74,23 +74,25 @@ def loss(classes: int) -> tuple[Callable[[], object], int]:
 
 def reduction(classes: int) -> tuple[Callable[[], object], int]:
     """Held-out scores reduced to what the correction needs, per held-out image."""
-    rows = min(BATCH, 2**23 // classes)
+    rows = min(BATCH, max(32, 2**21 // classes))
     scores, labels = torch.randn(rows, classes), torch.randint(0, classes, (rows,))
-    return lambda: HeldOut.of(scores, labels, classes - num_new(classes)), rows
+    new = num_new(classes)
+    return lambda: HeldOut(rows, classes - new, new).add(scores, labels), rows
 
 
 def correction(classes: int) -> tuple[Callable[[], object], int]:
     """The fit of α and β on two held-out images a class, per step."""
-    new, parts, draws = num_new(classes), [], torch.Generator().manual_seed(0)
-    for labels in torch.arange(classes + new).repeat(2).split(512):
-        scores = 2 * torch.randn(len(labels), new, generator=draws)
-        is_new = torch.nonzero(labels >= classes)[:, 0]
-        scores[is_new, labels[is_new] - classes] += 8
-        old = 9 + torch.randn(len(labels), dtype=torch.float64, generator=draws)
-        own = old - 1
-        own[is_new] = scores[is_new, labels[is_new] - classes].double()
-        parts.append(HeldOut(labels, old, old - 1, own, scores))
-    return lambda: fit_held_out(parts, classes), 1
+    new, draws = num_new(classes), torch.Generator().manual_seed(0)
+    held_out = HeldOut(2 * (classes + new), classes, new)
+    held_out.labels = torch.arange(classes + new).repeat(2)
+    held_out.new.normal_(std=2, generator=draws)
+    is_new = torch.nonzero(held_out.labels >= classes)[:, 0]
+    own = is_new, held_out.labels[is_new] - classes
+    held_out.new[own] += 8
+    held_out.old.normal_(mean=9, generator=draws)
+    held_out.best_old, held_out.own, held_out.count = held_out.old - 1, held_out.old - 1, len(held_out.labels)
+    held_out.own[is_new] = held_out.new[own].double()
+    return lambda: fit_held_out([held_out], classes), 1
 
 
 def memory(classes: int) -> tuple[Callable[[], object], int]:

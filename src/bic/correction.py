@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 Scores = TypeVar("Scores", Tensor, npt.NDArray[Any])
 
 MAX_ITERATIONS = 100
-CHUNK = 2**20  # scores worked on at a time
+CHUNK = 2**18  # scores worked on at a time
 FLAT = 1e-6  # curvature per image, in standardised scores, below which there is no optimum to find
 RIDGE = 1e-2  # pull per image towards the identity where the held-out set decides nothing
 UNSETTLED = 0.1  # share of images whose answer may hang on the fit's own error
@@ -41,30 +41,38 @@ class Correction:
         return scores
 
 
-@dataclass(frozen=True)
 class HeldOut:
-    """What the fit needs of some images' raw scores: of the old classes two numbers an image, however many they are.
+    """What the fit needs of images' raw scores: of the old classes three numbers an image, however many they are.
 
     `old` is the log-sum-exp of an image's old scores, `best_old` the largest, `own` its own class's score, all float64
-    [images]; `new` [images, new classes] stays as it came.
+    [images]; `new` [images, new classes] stays as it comes. Room is made for all images at once: what is kept between
+    batches would otherwise lie scattered among what is not, and hold on to the memory of both.
     """
 
-    labels: Tensor
-    old: Tensor
-    best_old: Tensor
-    own: Tensor
-    new: Tensor
+    def __init__(self, num_images: int, num_old: int, num_new: int, dtype: torch.dtype = torch.float32) -> None:
+        self.num_old, self.count = num_old, 0
+        self.labels = torch.empty(num_images, dtype=torch.int64)
+        self.old, self.best_old, self.own = torch.empty((3, num_images), dtype=torch.float64)
+        self.new = torch.empty((num_images, num_new), dtype=dtype)
 
-    @classmethod
-    def of(cls, scores: Tensor, labels: Tensor, num_old: int) -> Self:
-        """Of scores [images, classes], with old and new classes among them, and labels [images]."""
-        scores, labels = scores.detach().cpu(), labels.cpu()
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """Take scores [images, classes] and labels [images]. Raises ValueError for scores that are not finite."""
         least, most = torch.aminmax(scores, dim=1)
         if not ((least > -1e100) & (most < 1e100)).all():
             raise ValueError("scores must be finite")
-        old, own = scores[:, :num_old], scores.gather(1, labels[:, None])[:, 0]
-        sums = torch.logsumexp(old.double(), dim=1)
-        return cls(labels, sums, old.amax(dim=1).double(), own.double(), scores[:, num_old:].clone())
+        rows = slice(self.count, self.count + len(labels))
+        self.labels[rows] = labels
+        self.old[rows] = torch.logsumexp(scores[:, : self.num_old].double(), dim=1)
+        self.best_old[rows] = scores[:, : self.num_old].amax(dim=1).double()
+        self.own[rows] = scores.gather(1, labels[:, None].to(scores.device))[:, 0].double()
+        self.new[rows] = scores[:, self.num_old :]
+        self.count += len(labels)
+
+    def cut(self) -> Self:
+        """Without the room that was not taken."""
+        for name in ("labels", "old", "best_old", "own", "new"):
+            setattr(self, name, getattr(self, name)[: self.count])
+        return self
 
 
 def fit_correction(
@@ -87,13 +95,16 @@ def fit_correction(
         raise ValueError(f"labels must lie in 0..{scores.shape[1] - 1}, got {labels.min()}..{labels.max()}")
     if num_old in (0, scores.shape[1]) or not len(labels):
         return Correction(1.0, 0.0, num_old)
+    held_out = HeldOut(len(labels), num_old, scores.shape[1] - num_old, scores.dtype)
     rows = max(1, CHUNK // scores.shape[1])
-    parts = zip(torch.split(scores, rows), torch.split(labels, rows), strict=True)
-    return fit_held_out([HeldOut.of(*part, num_old) for part in parts], num_old, penalty=penalty)
+    for start in range(0, len(labels), rows):
+        held_out.add(scores[start : start + rows], labels[start : start + rows])
+    return fit_held_out([held_out], num_old, penalty=penalty)
 
 
 def fit_held_out(parts: Sequence[HeldOut], num_old: int, *, penalty: float = 0.0) -> Correction:
-    """As `fit_correction`, of images whose scores were reduced a batch at a time."""
+    """As `fit_correction`, of images whose scores were reduced a batch at a time, in one process or in several."""
+    parts = [part for part in parts if part.count]
     if not parts:
         return Correction(1.0, 0.0, num_old)
     problem = _Problem(parts, num_old, penalty)
@@ -117,15 +128,15 @@ class _Problem:
 
     It needs per image the log-sum-exp of the old scores and the new scores only. The new scores are standardised to z
     = (o − centre) / scale, so that both unknowns of α·o + β = slope·z + shift are of one size whatever the network's
-    scores are. That is done as they are used, a part at a time: in double precision only a part is ever held.
+    scores are. That is done as they are used, a block at a time: in double precision only a block is ever held.
     """
 
     def __init__(self, parts: Sequence[HeldOut], num_old: int, penalty: float) -> None:
         labels = np.concatenate([part.labels for part in parts])
-        count = sum(part.new.numel() for part in parts)
-        self.parts, self.penalty = parts, penalty
-        self.centre = sum(float(part.new.double().sum()) for part in parts) / count
-        squares = sum(float((part.new.double() - self.centre).square().sum()) for part in parts)
+        count, rows = sum(part.new.numel() for part in parts), max(1, CHUNK // parts[0].new.shape[1])
+        self.blocks, self.penalty = [block for part in parts for block in torch.split(part.new, rows)], penalty
+        self.centre = sum(float(block.double().sum()) for block in self.blocks) / count
+        squares = sum(float((block.double() - self.centre).square().sum()) for block in self.blocks)
         self.scale = max((squares / count) ** 0.5, 0.1)
         self.identity = np.array([self.scale, self.centre])
         self.least: Array = self._standardised(np.concatenate([part.new.amin(dim=1) for part in parts]))
@@ -195,9 +206,9 @@ class _Problem:
     def _moments(self, slope: float) -> tuple[Array, Array, Array]:
         """Per image Σe, Σez / Σe and Σez² / Σe over the new classes, where e = exp(slope·z), the largest e being 1."""
         sums, ends, start = np.empty((3, len(self.weight))), torch.from_numpy(self._end(slope)), 0
-        for part in self.parts:
-            rows = slice(start, start := start + len(part.new))
-            z = (part.new.double() - self.centre).div_(self.scale)
+        for block in self.blocks:
+            rows = slice(start, start := start + len(block))
+            z = (block.double() - self.centre).div_(self.scale)
             e = (z - ends[rows, None]).mul_(slope).exp_()
             sums[0, rows] = e.sum(dim=1)
             sums[1, rows] = e.mul_(z).sum(dim=1)

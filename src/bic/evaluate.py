@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
-from bic.distributed import gathered, gathered_objects
+from bic.distributed import gathered, gathered_objects, world
 from bic.errors import UserError
 from bic.model import Model
 from bic.progress import Progress
@@ -29,24 +29,28 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
     Scores are reduced to answers and counts a batch at a time. Raises UserError if no image of a step can be read.
     """
     num_old, top5 = sum(model.heads[:-1]), len(model.classes) >= 5
-    nothing = torch.zeros(0, dtype=torch.int64)
-    rows: list[Sequence[Tensor]] = [(nothing, nothing.float(), nothing, nothing.float(), nothing)]
     in_top5, histograms = 0, {"old": Counter[int](), "new": Counter[int]()}
+    # Room for all answers at once: kept between batches' scores they would hold on to the memory of both.
+    room, count = len(world().share(test.everything)), 0
+    answers: Arrays = {name: np.empty(room, np.int64) for name in ("index", "predicted", "predicted_uncorrected")}
+    answers |= {name: np.empty(room, np.float32) for name in ("confidence", "confidence_uncorrected")}
     with progress.task("evaluating", len(test)) as task:
         for pixels, indices in plain_batches(test, num_outputs=len(model.classes)):
             raw, final = model.scores(pixels)
-            answer = torch.softmax(final, dim=1).max(dim=1)
-            uncorrected = answer if raw is final else torch.softmax(raw, dim=1).max(dim=1)
-            rows.append((torch.from_numpy(indices), *(column.cpu() for column in (*answer, *uncorrected))))
+            rows = slice(count, count := count + len(indices))
+            answers["index"][rows] = indices
+            for kind, scores in (("", final), ("_uncorrected", raw)):
+                sure, best = torch.softmax(scores, dim=1).max(dim=1)
+                answers["confidence" + kind][rows], answers["predicted" + kind][rows] = sure.cpu(), best.cpu()
             if top5:
                 labels = torch.from_numpy(test.labels[indices]).to(final.device)
                 in_top5 += int((final.topk(5, dim=1).indices == labels[:, None]).sum())
             histograms["old"] += _binned(raw[:, :num_old])
             histograms["new"] += _binned(raw[:, num_old:])
             task.advance(len(indices))
-    columns = (gathered(torch.cat(column)).numpy() for column in zip(*rows, strict=True))
-    readable, sure, predicted, sure_raw, predicted_raw = columns
-    index, true = index[readable], test.labels[readable]
+    answers = {name: gathered(torch.from_numpy(column[:count])).numpy() for name, column in answers.items()}
+    readable, predicted, predicted_raw = (answers[key] for key in ("index", "predicted", "predicted_uncorrected"))
+    true = test.labels[readable]
     in_top5 = sum(gathered_objects(in_top5))
     histograms = {name: sum(gathered_objects(counts), Counter[int]()) for name, counts in histograms.items()}
     norms = model.network.head.weight.detach().norm(dim=1)
@@ -61,9 +65,7 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
         "score_histograms": {name: _dense(counts) for name, counts in histograms.items()},
         "head_norms": {"old": _quartiles(norms[:num_old]), "new": _quartiles(norms[num_old:])},
     }
-    answers = {"predicted": predicted, "predicted_uncorrected": predicted_raw}
-    sureness = {"confidence": sure, "confidence_uncorrected": sure_raw}
-    return {"index": index, "true": true, **answers, **sureness}, metrics
+    return {**answers, "index": index[readable], "true": true}, metrics
 
 
 def per_group(predicted: Indices, true: Indices, heads: Sequence[int]) -> list[float]:

@@ -107,9 +107,9 @@ def plain_batches(images: ImageSet, batch_size: int = 512, *, num_outputs: int =
     """All images that can be read in their order, neither shuffled nor augmented, and their indices.
 
     Batches are smaller where images are larger than 128 × 128, since a network takes 100 times the memory of the image,
-    and where each has more than 16,384 outputs. Of several processes each gets a share, in the order of the processes.
+    and where each has more than 4,096 outputs. Of several processes each gets a share, in the order of the processes.
     """
-    batch_size = min(batch_size, max(32, 2**23 // max((images.view.size or 1) ** 2, num_outputs)))
+    batch_size = min(batch_size, max(32, min(2**23 // (images.view.size or 1) ** 2, 2**21 // num_outputs)))
     own = world().share(images.everything)
     parts = [own[start : start + batch_size] for start in range(0, len(own), batch_size)]
     threads = batches_ahead() if images.pixels is None else 0
