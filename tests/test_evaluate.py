@@ -63,8 +63,8 @@ def test_metrics_are_those_of_all_scores_at_once(test_set, correction: Correctio
         start = round(found["start"] / 0.25)
         assert {start + n: count for n, count in enumerate(found["counts"]) if count} == expected
     norms = model.network.head.weight.detach().norm(dim=1).numpy()
-    for name, own in (("old", norms[:NUM_OLD]), ("new", norms[NUM_OLD:])):
-        assert metrics["head_norms"][name] == pytest.approx(np.quantile(own, [0, 0.25, 0.5, 0.75, 1]))
+    for found, own in zip(metrics["head_norms_per_group"], (norms[:NUM_OLD], norms[NUM_OLD:]), strict=True):
+        assert found == pytest.approx(np.quantile(own, [0, 0.25, 0.5, 0.75, 1]))
 
 
 def test_absurd_scores_take_no_memory_and_are_all_counted(test_set) -> None:

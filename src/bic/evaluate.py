@@ -53,7 +53,7 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
     true = test.labels[readable]
     in_top5 = sum(gathered_objects(in_top5))
     histograms = {name: sum(gathered_objects(counts), Counter[int]()) for name, counts in histograms.items()}
-    norms = model.network.head.weight.detach().norm(dim=1)
+    norms = model.network.head.weight.detach().norm(dim=1).cpu().numpy()
     metrics = {
         "top1_per_group": per_group(predicted, true, model.heads),
         "top1": 100 * float((predicted == true).mean()),
@@ -63,7 +63,9 @@ def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -
         "share_on_new_uncorrected": float((predicted_raw >= num_old).mean()),
         "true_share_of_new": float((true >= num_old).mean()),
         "score_histograms": {name: _dense(counts) for name, counts in histograms.items()},
-        "head_norms": {"old": _quartiles(norms[:num_old]), "new": _quartiles(norms[num_old:])},
+        "head_norms_per_group": [
+            _five_numbers(norms[low:high]) for low, high in pairwise(np.cumsum([0, *model.heads]))
+        ],
     }
     return {**answers, "index": index[readable], "true": true}, metrics
 
@@ -112,6 +114,6 @@ def _dense(counts: Counter[int]) -> dict[str, Any] | None:
     return {"start": low * width, "width": width, "counts": filled.tolist()}
 
 
-def _quartiles(norms: Tensor) -> list[float] | None:
-    """Least, first quartile, median, third quartile and largest; None of nothing."""
-    return np.quantile(norms.cpu().numpy(), [0, 0.25, 0.5, 0.75, 1]).tolist() if len(norms) else None
+def _five_numbers(norms: npt.NDArray[np.float32]) -> list[float]:
+    """Minimum, quartiles and maximum; nothing of nothing."""
+    return np.quantile(norms, [0, 0.25, 0.5, 0.75, 1]).tolist() if len(norms) else []
