@@ -56,10 +56,14 @@ def spread(values: list[float]) -> str:
 
 
 def row(name: str, runs: list[Result], *, key: str = "top1", timed: bool = True) -> Row:
-    """One line of a table: accuracy after each step, its average, minutes, seeds."""
+    """One line of a table: accuracy after each step, its average, minutes, seeds.
+
+    Runs by one thread were made beside others, and their times say nothing.
+    """
     steps = [[run["steps"][number][key] for run in runs] for number in range(len(runs[0]["steps"]))]
     average = [statistics.mean(step[key] for step in run["steps"]) for run in runs]
-    took = f"{statistics.mean(map(minutes, runs)):.0f}" if timed else ""
+    alone = [minutes(run) for run in runs if run.get("made_with", {}).get("threads", 1) > 1]
+    took = f"{statistics.mean(alone):.1f}" if timed and alone else ""
     seeds = ", ".join(str(run["seed"]) for run in runs)
     return [
         name,

@@ -26,12 +26,16 @@ def load_script() -> ModuleType:
 results = load_script()
 
 
-def recorded(seed: int, *accuracies: float, method: str = "bic", complete: bool = True) -> dict[str, Any]:
+def recorded(
+    seed: int, *accuracies: float, method: str = "bic", complete: bool = True, threads: int = 2
+) -> dict[str, Any]:
     steps = [
         {"top1": each, "top1_uncorrected": each / 2, "seconds": {"stage1": 50.0, "memory": 10.0}} for each in accuracies
     ]
     config = {"recipe": {"name": "fast"}, "step_sizes": [20] * len(accuracies)}
-    return {"method": method, "seed": seed, "complete": complete, "config": config, "steps": steps}
+    made_with = {"threads": threads}
+    about = {"method": method, "seed": seed, "complete": complete, "config": config, "made_with": made_with}
+    return {**about, "steps": steps}
 
 
 @pytest.mark.parametrize("page", results.PAGES)
@@ -44,10 +48,14 @@ def test_pages_show_what_was_recorded(page: str) -> None:
 def test_rows_are_means_over_seeds_with_their_spread() -> None:
     runs = [recorded(0, 80, 70, 60), recorded(2, 82, 73, 63)]
     name, first, second, last, average, minutes, seeds = results.row("bic", runs)
-    assert (name, first, second, minutes, seeds) == ("bic", "81.00", "71.50", "3", "0, 2")
+    assert (name, first, second, minutes, seeds) == ("bic", "81.00", "71.50", "3.0", "0, 2")
     assert last == f"61.50 ± {statistics.stdev([60, 63]):.2f}"
     assert average == f"71.33 ± {statistics.stdev([70, 218 / 3]):.2f}"
     assert results.row("", runs[:1], key="top1_uncorrected")[1:5] == ["40.00", "35.00", "30.00", "35.00"]
+
+
+def test_times_of_runs_made_beside_others_are_left_out() -> None:
+    assert results.row("bic", [recorded(0, 80, 70, threads=1)])[-2:] == ["", "0"]
 
 
 def test_only_complete_runs_of_the_same_protocol_count() -> None:

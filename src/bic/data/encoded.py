@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from bic.data.decode import FORMATS, GREY_MODES, View
+from bic.data.decode import FORMATS, GREY_MODES, View, upright
 from bic.data.files import File, read
 from bic.data.images import Dataset, ImageSet, Indices, Labels
 from bic.data.index import Facts, Index
@@ -23,6 +23,7 @@ from bic.progress import Progress
 
 DEFAULT_SIZE = 64
 PIXELS_IN_MEMORY = 4 * 2**30  # bytes; beyond, images are decoded when taken
+SMALL = 10_000  # bytes of an image below which threads only wait for each other
 CHUNK = 256  # images a thread works through before it reports
 
 
@@ -104,18 +105,25 @@ class Reader:
         if decode:
             assert view.size is not None
             # Indexed like the files; memory is taken only for rows that are written.
-            pixels = torch.empty((len(images), view.size, view.size, view.channels), dtype=torch.uint8)
-            pixels = pixels.permute(0, 3, 1, 2)
+            rows = np.empty((len(images), view.size, view.size, view.channels), dtype=np.uint8)
+            whole = (part.facts.sides == view.size).all(axis=1)  # nothing to scale, or to cut off
 
             def fill(part: Part, index: int) -> None:
-                pixels[index] = view.decode(images.encoded(index))
+                encoded = images.encoded(index)
+                if whole[index]:
+                    rows[index] = upright(encoded, view.channels)
+                else:
+                    rows[index] = view.decode(encoded).permute(1, 2, 0)
 
             good = self._try_each("reading", part, good, fill)
-            images = replace(images, pixels=pixels)
+            images = replace(images, pixels=torch.from_numpy(rows).permute(0, 3, 1, 2))
         return images if len(good) == len(images) else images.select(good)
 
     def _try_each(self, verb: str, part: Part, indices: Indices, work: Callable[[Part, int], None]) -> Indices:
-        """Do `work` on images in threads (Pillow decodes outside the GIL); those it didn't fail on."""
+        """Do `work` on images; those it didn't fail on.
+
+        In threads, since Pillow decodes outside the GIL; small images are decoded sooner than they are handed over.
+        """
 
         def works(index: int) -> bool:
             try:
@@ -129,8 +137,9 @@ class Reader:
 
         chunks = np.split(indices, range(CHUNK, len(indices), CHUNK))
         good = []
+        small = len(indices) > 0 and 0 < part.facts.sizes[indices].mean() < SMALL
         task = self.progress.task(f"{verb} {part.title} images", len(indices))
-        with task as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
+        with task as progress, ThreadPoolExecutor(1 if small else os.cpu_count()) as pool:
             for chunk in pool.map(lambda chunk: chunk[[works(index) for index in chunk]], chunks):
                 good.append(chunk)
                 progress.advance(len(chunk))
