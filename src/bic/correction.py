@@ -87,7 +87,7 @@ def fit_correction(
 
     Raises ValueError for scores that are not finite or shapes that do not fit.
     """
-    scores, labels = torch.as_tensor(scores), torch.as_tensor(labels).long()
+    scores, labels = torch.as_tensor(scores).detach(), torch.as_tensor(labels).long()
     if scores.ndim != 2 or labels.shape != scores.shape[:1]:
         shapes = f"{list(scores.shape)}, {list(labels.shape)}"
         raise ValueError(f"scores must be [n, classes] and labels [n], got {shapes}")
