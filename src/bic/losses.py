@@ -52,5 +52,5 @@ def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None)
     """
     targets = torch.zeros_like(scores).scatter_(1, labels[:, None], 1.0)
     if teacher is not None:
-        torch.sigmoid(teacher, out=targets[:, : teacher.shape[1]])
+        targets[:, : teacher.shape[1]] = torch.sigmoid(teacher)
     return F.binary_cross_entropy_with_logits(scores, targets)

@@ -63,7 +63,7 @@ def orthogonalised(matrix: Tensor, iterations: int = 3) -> Tensor:
         gram = factor @ gram @ factor
         factor = _quintic(gram)
         total = factor @ total
-    result = total @ rows
+    result: Tensor = total @ rows
     return result.T if tall else result
 
 
