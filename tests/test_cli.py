@@ -16,6 +16,7 @@ from PIL import Image
 
 from bic import RECIPES, UserError, __version__, load_model
 from bic.cli import main
+from bic.errors import LostError
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -361,3 +362,28 @@ def test_the_demo_ends_with_tables_picture_and_paths(bic, tmp_path):
     final = {name: result["final_top1"] for name, result in results.items()}
     assert final["bic"] > final["distill"] + 5
     assert final["joint"] > final["fc-retrain"] > final["bic"]
+
+
+FAILURES = {
+    "lost": (LostError("another process was lost; run again"), "bic: another process was lost; run again"),
+    "python": (
+        MemoryError("Unable to allocate 8 GiB"),
+        "bic: the memory ran out (Unable to allocate 8 GiB); free some",
+    ),
+    "torch": (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "bic: the memory ran out (DefaultCPUAlloc"),
+    "other": (RuntimeError("broken"), "bic: failed: RuntimeError: broken; BIC_TRACEBACK=1 shows where"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_failure_is_one_sentence_and_exit_code_1(bic, kind: str, monkeypatch):
+    error, sentence = FAILURES[kind]
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sys.modules["bic.run"], "run", fail)
+    code, out, said = bic("run", "digits")
+    assert (code, out) == (1, "")
+    assert said.startswith(sentence)
+    assert said.count("\n") == 1

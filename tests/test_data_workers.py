@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from pictures import huge, jpeg, kinds, picture, truncated
@@ -21,8 +23,10 @@ from bic import Recipe, UserError
 from bic.data import ImageSet
 from bic.data import workers as workers_module
 from bic.data.decode import View
+from bic.data.files import Row
 from bic.data.loader import Batches, plain_batches, random_cuts
 from bic.data.workers import decode_all, decoding
+from bic.errors import LostError
 from bic.memory import files_of
 from bic.model import extract
 from bic.network import Network
@@ -142,6 +146,29 @@ def test_a_file_that_vanishes_ends_the_run(pool, photos, skip_bad: bool) -> None
         images.encoded(9)
 
 
+@pytest.mark.parametrize("by", ["processes", "us"])
+@pytest.mark.parametrize("what", ["vanishes", "is cut short"])
+def test_a_shard_that_is_lost_in_mid_run_is_named(pool, tmp_path: Path, what: str, by: str, monkeypatch) -> None:
+    """By all who read it: a process that decodes must say so, and not die of it."""
+    if by == "us":
+        in_line(monkeypatch)
+    shard = tmp_path / "train-0.parquet"
+    pq.write_table(pa.table({"image": [jpeg(picture(n, 60, 50)) for n in range(8)]}), shard, row_group_size=2)
+    rows = [Row(str(shard), "image", n // 2, n % 2, n - n % 2) for n in range(8)]
+    images = ImageSet(labels=np.arange(8), view=VIEW, files=rows, skip_bad=True)
+    assert len(images.take(np.array([0, 1]))) == 2
+    if what == "vanishes":
+        shard.unlink()
+    else:
+        shard.write_bytes(shard.read_bytes()[:-100])
+    named = rf"can't read row 6 of {re.escape(str(shard))} \(.+\); put it back and run the same command again"
+    for _ in range(2):
+        with pytest.raises(UserError, match=named):
+            images.take(np.array([6, 7]))
+    with pytest.raises(UserError, match=named):
+        images.encoded(6)
+
+
 def test_a_process_that_is_killed_ends_the_run_at_once(photos, monkeypatch) -> None:
     monkeypatch.setattr(workers_module, "WORTH_IT", 1)
     began = time.monotonic()
@@ -153,7 +180,7 @@ def test_a_process_that_is_killed_ends_the_run_at_once(photos, monkeypatch) -> N
         pid = pool.workers[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(UserError, match="was killed, most likely because the memory ran out; give fewer --workers"):
+        with pytest.raises(LostError, match="was killed, most likely because the memory ran out; give fewer --workers"):
             list(chain(batches, Batches(image_set(photos), RECIPE, (3,)).epoch(1)))
     assert time.monotonic() - began < 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pictures import jpeg, picture, truncated
 from safetensors.torch import load_file
+
+from bic import Recipe, UserError
+from bic.data.images import array_set
+from bic.data.loader import Batches
+from bic.distributed import World
 
 PLAIN = """
 from torch import nn
@@ -106,6 +113,9 @@ def test_a_lost_process_ends_the_run_and_the_same_command_goes_on(folder: Path) 
     os.kill(max(workers), signal.SIGKILL)
     said = finish(process, code=None)
     assert process.returncode != 0, said
+    lost = r"^bic \(process \d\): another process of this run was lost.*; run the same command again and it goes on"
+    assert re.search(lost, said, flags=re.MULTILINE), said
+    assert "bic/cli.py" not in said  # no traceback of ours
     assert not result(folder, "lost")["complete"]
     finish(start(folder, line))
     done = result(folder, "lost")
@@ -121,3 +131,44 @@ def test_processes_that_see_different_data_are_refused(folder: Path) -> None:
     said = finish(start(folder, line), code=None)
     assert "process 1 has another data than process 0" in said
     assert not (folder / "different").exists()
+
+
+def test_broken_images_and_few_test_images_leave_the_processes_in_step(folder: Path) -> None:
+    """Shares of two images, of which in some batches one process can read none; one test image for two processes."""
+    for part, count in (("train", 8), ("test", 1)):
+        for label, name in enumerate(("cat", "dog")):
+            place = folder / "photos" / part / name
+            place.mkdir(parents=True)
+            for number in range(count):
+                encoded = jpeg(picture(100 * label + number, 24, 20))
+                broken = part == "train" and number % 3 == 0
+                (place / f"{number}.jpg").write_bytes(truncated(encoded) if broken else encoded)
+    sizes = ["recipe.batch_size=4", "recipe.image_size=8", "recipe.resize=8", "recipe.random_resize=[8, 12]"]
+    line = command(2, *(word for size in sizes for word in ("--set", size)), data="photos")
+    line[line.index("--steps") + 1] = "2"
+    line += ["--recipe", "demo", "--method", "finetune", "--epochs", "8", "--skip-bad", "--out", "broken"]
+    said = finish(start(folder, line))
+    assert re.search(r"left out .*\.jpg", said), said
+    done = result(folder, "broken")
+    assert [step["true_share_of_new"] for step in done["steps"]] == [1.0, 0.5]
+    assert done["steps"][1]["num_exemplars"] == 10  # of 16, those that are whole
+
+
+def test_a_batch_is_shared_by_any_number_of_processes_that_gets_two_images_each(monkeypatch) -> None:
+    """Shares that differ by one image, weighted so that their mean is the whole batch's; else refused by name."""
+    images = array_set(np.zeros((60, 2), np.float32), np.arange(60))
+    recipe = Recipe(name="vectors", backbone="mlp", epochs=1, learning_rate=0.1, batch_size=20)
+    seen, weights_of = [], []
+    for rank in range(3):
+        monkeypatch.setattr("bic.data.loader.world", lambda rank=rank: World(rank, 3))
+        batches = Batches(images, recipe, (0,))
+        labels = [labels for _, labels in batches.epoch(0)]
+        seen.append(torch.cat(labels).tolist())
+        weights_of.append([batches.weight_of(number, len(own)) for number, own in enumerate(labels)])
+    assert sorted(label for own in seen for label in own) == list(range(60))
+    assert [len(own) for own in seen] == [21, 21, 18]  # three batches of 7 + 7 + 6
+    assert np.mean(weights_of, axis=0) == pytest.approx([1, 1, 1])
+    assert weights_of[2] == pytest.approx([6 * 3 / 20] * 3)
+    monkeypatch.setattr("bic.data.loader.world", lambda: World(0, 11))
+    with pytest.raises(UserError, match="20 images cannot be shared by 11 processes, two for each; raise recipe"):
+        Batches(images, recipe, (0,))

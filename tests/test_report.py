@@ -114,6 +114,20 @@ def test_norms_of_the_heads_rows_per_group(by_hand: Run) -> None:
     assert norms[1] == pytest.approx([1.6667, 1.75, 1.8333, 1.9167, 2], abs=1e-3)
 
 
+def test_norms_recorded_per_group_are_shown_as_they_are(tmp_path: Path) -> None:
+    file = write_run(tmp_path / "run", [2, 2]) / "result.json"
+    result = json.loads(file.read_text())
+    for step in result["steps"]:
+        del step["head_norms"]
+        step["head_norms_per_group"] = [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]][: step["step"]]
+    file.write_text(json.dumps(result))
+    assert details(load(tmp_path / "run"))["steps"][-1]["norms"] == [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]]
+    result["steps"][-1]["head_norms_per_group"].pop()
+    file.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="its head and its classes disagree"):
+        load(tmp_path / "run")
+
+
 def test_many_classes_share_bins_that_keep_to_their_steps() -> None:
     assert measures.class_bins([50, 10, 10], 100).tolist() == list(range(71))
     edges = measures.class_bins([600, 200, 200], 10)

@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from bic.config import RunConfig, load_settings
-from bic.errors import UserError
+from bic.errors import LostError, UserError
 from bic.progress import Progress
 from bic.report import paper as paper_tables
 from bic.report import tables
@@ -206,6 +206,12 @@ def _print_run(result: tables.Result) -> None:
         console.print(tables.bias(result))
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """In the words of Python, numpy and torch, which is not imported for it."""
+    kind, words = type(error).__name__, ("can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(each in str(error) for each in words)
+
+
 def main() -> None:
     """Run a command: exit code 2 for a user's mistake, 1 for a failure, no traceback."""
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -222,10 +228,15 @@ def main() -> None:
         message, code = str(error), 2
     except KeyboardInterrupt:
         message, code = "stopped; the same command goes on from here", 130
+    except LostError as error:
+        message, code = str(error), 1
     except Exception as error:
         if os.environ.get("BIC_TRACEBACK"):
             raise
         message, code = f"failed: {type(error).__name__}: {error}; BIC_TRACEBACK=1 shows where", 1
+        if _is_out_of_memory(error):
+            then = "free some and run the same command again, or lower recipe.batch_size in another --out"
+            message = f"the memory ran out ({str(error).splitlines()[0][:120]}); {then}"
     who = "bic" if rank is None else f"bic (process {rank})"
     errors.print(f"{who}: {' '.join(message.split())}", markup=False)
     sys.exit(code)

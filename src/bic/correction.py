@@ -1,8 +1,9 @@
 """Stage 2: the bias correction, fitted to its optimum by Newton's method (§5.2 of the paper)."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ Array = npt.NDArray[np.float64]
 Scores = TypeVar("Scores", Tensor, npt.NDArray[Any])
 
 MAX_ITERATIONS = 100
+CHUNK = 2**18  # scores worked on at a time
 FLAT = 1e-6  # curvature per image, in standardised scores, below which there is no optimum to find
 RIDGE = 1e-2  # pull per image towards the identity where the held-out set decides nothing
 UNSETTLED = 0.1  # share of images whose answer may hang on the fit's own error
@@ -30,10 +32,47 @@ class Correction:
 
     def apply(self, scores: Scores) -> Scores:
         """Corrected scores; the input [..., classes] is left as it is."""
-        corrected = scores.clone() if isinstance(scores, Tensor) else scores.copy()
-        corrected[..., self.num_old :] *= self.alpha
-        corrected[..., self.num_old :] += self.beta
-        return corrected
+        return self.apply_(scores.clone() if isinstance(scores, Tensor) else scores.copy())
+
+    def apply_(self, scores: Scores) -> Scores:
+        """The scores, corrected where they are."""
+        scores[..., self.num_old :] *= self.alpha
+        scores[..., self.num_old :] += self.beta
+        return scores
+
+
+class HeldOut:
+    """What the fit needs of images' raw scores: of the old classes three numbers an image, however many they are.
+
+    `old` is the log-sum-exp of an image's old scores, `best_old` the largest, `own` its own class's score, all float64
+    [images]; `new` [images, new classes] stays as it comes. Room is made for all images at once: what is kept between
+    batches would otherwise lie scattered among what is not, and hold on to the memory of both.
+    """
+
+    def __init__(self, num_images: int, num_old: int, num_new: int, dtype: torch.dtype = torch.float32) -> None:
+        self.num_old, self.count = num_old, 0
+        self.labels = torch.empty(num_images, dtype=torch.int64)
+        self.old, self.best_old, self.own = torch.empty((3, num_images), dtype=torch.float64)
+        self.new = torch.empty((num_images, num_new), dtype=dtype)
+
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """Take scores [images, classes] and labels [images]. Raises ValueError for scores that are not finite."""
+        least, most = torch.aminmax(scores, dim=1)
+        if not ((least > -1e100) & (most < 1e100)).all():
+            raise ValueError("scores must be finite")
+        rows = slice(self.count, self.count + len(labels))
+        self.labels[rows] = labels
+        self.old[rows] = torch.logsumexp(scores[:, : self.num_old].double(), dim=1)
+        self.best_old[rows] = scores[:, : self.num_old].amax(dim=1).double()
+        self.own[rows] = scores.gather(1, labels[:, None].to(scores.device))[:, 0].double()
+        self.new[rows] = scores[:, self.num_old :]
+        self.count += len(labels)
+
+    def cut(self) -> Self:
+        """Without the room that was not taken."""
+        for name in ("labels", "old", "best_old", "own", "new"):
+            setattr(self, name, getattr(self, name)[: self.count])
+        return self
 
 
 def fit_correction(
@@ -48,26 +87,37 @@ def fit_correction(
 
     Raises ValueError for scores that are not finite or shapes that do not fit.
     """
-    scores = np.asarray(torch.as_tensor(scores).cpu(), dtype=np.float64)
-    labels = np.asarray(torch.as_tensor(labels).cpu(), dtype=np.int64)
-    if scores.ndim != 2 or labels.shape != scores.shape[:1] or not (np.abs(scores) < 1e100).all():
-        raise ValueError(f"finite scores [n, classes] and labels [n], got {scores.shape}, {labels.shape}")
+    scores, labels = torch.as_tensor(scores).detach(), torch.as_tensor(labels).long()
+    if scores.ndim != 2 or labels.shape != scores.shape[:1]:
+        shapes = f"{list(scores.shape)}, {list(labels.shape)}"
+        raise ValueError(f"scores must be [n, classes] and labels [n], got {shapes}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < scores.shape[1]:
         raise ValueError(f"labels must lie in 0..{scores.shape[1] - 1}, got {labels.min()}..{labels.max()}")
     if num_old in (0, scores.shape[1]) or not len(labels):
         return Correction(1.0, 0.0, num_old)
-    problem = _Problem(scores, labels, num_old, penalty)
+    held_out = HeldOut(len(labels), num_old, scores.shape[1] - num_old, scores.dtype)
+    rows = max(1, CHUNK // scores.shape[1])
+    for start in range(0, len(labels), rows):
+        held_out.add(scores[start : start + rows], labels[start : start + rows])
+    return fit_held_out([held_out], num_old, penalty=penalty)
+
+
+def fit_held_out(parts: Sequence[HeldOut], num_old: int, *, penalty: float = 0.0) -> Correction:
+    """As `fit_correction`, of images whose scores were reduced a batch at a time, in one process or in several."""
+    parts = [part for part in parts if part.count]
+    if not parts:
+        return Correction(1.0, 0.0, num_old)
+    problem = _Problem(parts, num_old, penalty)
     point, curvature = problem.solve(ridge=0.0)
-    flat = float(np.linalg.eigvalsh(curvature)[0]) < FLAT * len(labels)
+    flat = float(np.linalg.eigvalsh(curvature)[0]) < FLAT * len(problem.weight)
     if flat:
         point, curvature = problem.solve(ridge=RIDGE)
     alpha = float(point[0]) / problem.scale
     fitted = Correction(alpha, float(point[1]) - alpha * problem.centre, num_old)
-    corrected = fitted.apply(scores)
-    margin = corrected[:, :num_old].max(axis=1) - corrected[:, num_old:].max(axis=1)
+    margin = np.concatenate([part.best_old for part in parts]) - problem.largest(point)
     error = np.sqrt(np.linalg.inv(curvature)[1, 1])  # of the shift between old and new classes
     if flat or alpha <= 0 or np.mean(np.abs(margin) < error) > UNSETTLED:
-        found = f"{len(labels)} images of {scores.shape[1]} classes do not settle the bias"
+        found = f"{len(margin)} images of {num_old + parts[0].new.shape[1]} classes do not settle the bias"
         message = f"the held-out set is too small to trust ({found}); give more memory or a larger held-out share"
         warnings.warn(message, HeldOutWarning, stacklevel=2)
     return fitted
@@ -78,20 +128,36 @@ class _Problem:
 
     It needs per image the log-sum-exp of the old scores and the new scores only. The new scores are standardised to z
     = (o − centre) / scale, so that both unknowns of α·o + β = slope·z + shift are of one size whatever the network's
-    scores are.
+    scores are. That is done as they are used, a block at a time: in double precision only a block is ever held.
     """
 
-    def __init__(self, scores: Array, labels: npt.NDArray[np.int64], num_old: int, penalty: float) -> None:
-        new, counts = scores[:, num_old:], np.bincount(labels)
-        self.penalty, self.centre, self.scale = penalty, float(new.mean()), max(float(new.std()), 0.1)
+    def __init__(self, parts: Sequence[HeldOut], num_old: int, penalty: float) -> None:
+        labels = np.concatenate([part.labels for part in parts])
+        count, rows = sum(part.new.numel() for part in parts), max(1, CHUNK // parts[0].new.shape[1])
+        self.blocks, self.penalty = [block for part in parts for block in torch.split(part.new, rows)], penalty
+        self.centre = sum(float(block.double().sum()) for block in self.blocks) / count
+        squares = sum(float((block.double() - self.centre).square().sum()) for block in self.blocks)
+        self.scale = max((squares / count) ** 0.5, 0.1)
         self.identity = np.array([self.scale, self.centre])
-        self.old = np.logaddexp.reduce(scores[:, :num_old], axis=1)
-        self.new = (new - self.centre) / self.scale
+        self.least: Array = self._standardised(np.concatenate([part.new.amin(dim=1) for part in parts]))
+        self.most: Array = self._standardised(np.concatenate([part.new.amax(dim=1) for part in parts]))
+        self.old, self.own = (np.concatenate([getattr(part, name) for part in parts]) for name in ("old", "own"))
         self.is_new = (labels >= num_old).astype(np.float64)
-        self.own = scores[np.arange(len(labels)), labels]  # the own class's score, standardised if new
-        self.own = np.where(self.is_new > 0, (self.own - self.centre) / self.scale, self.own)
+        self.own = np.where(self.is_new > 0, self._standardised(self.own), self.own)
         # Classes count equally; the weights sum to the number of images.
+        counts = np.bincount(labels)
         self.weight = len(labels) / np.count_nonzero(counts) / counts[labels]
+
+    def _standardised(self, scores: npt.NDArray[Any]) -> Array:
+        return np.asarray((scores.astype(np.float64) - self.centre) / self.scale)
+
+    def largest(self, point: Array) -> Array:
+        """Each image's largest corrected score of a new class."""
+        return np.asarray(point[0] * self._end(point[0]) + point[1])
+
+    def _end(self, slope: float) -> Array:
+        """Each image's new score that counts most under a slope: its largest, or its least if that turns them round."""
+        return self.most if slope > 0 else self.least
 
     def solve(self, *, ridge: float) -> tuple[Array, Array]:
         """(slope, shift) at the optimum and the curvature (the Hessian) there."""
@@ -118,12 +184,11 @@ class _Problem:
     def loss(self, point: Array, ridge: float) -> tuple[float, Array, Array]:
         """Loss, gradient [2] and Hessian [2, 2]; `ridge` pulls towards the identity."""
         slope, shift = point
-        corrected = slope * self.new + shift
-        total = np.logaddexp(self.old, np.logaddexp.reduce(corrected, axis=1))
-        probability = np.exp(corrected - total[:, None])
-        mass = probability.sum(axis=1)  # of all new classes together
-        mean = (probability * self.new).sum(axis=1)
-        square = (probability * self.new**2).sum(axis=1)
+        size, first, second = self._moments(slope)
+        new = self.largest(point) + np.log(size)  # the log-sum-exp of the new scores
+        total = np.logaddexp(self.old, new)
+        mass = np.exp(new - total)  # of all new classes together
+        mean, square = mass * first, mass * second
         own = np.where(self.is_new > 0, slope * self.own + shift, self.own)
 
         value = self.weight @ (total - own)
@@ -137,3 +202,15 @@ class _Problem:
         gradient += len(own) * (self.penalty * beta * direction + ridge * away)
         hessian += len(own) * (self.penalty * np.outer(direction, direction) + ridge * np.eye(2))
         return float(value), gradient, hessian
+
+    def _moments(self, slope: float) -> tuple[Array, Array, Array]:
+        """Per image Σe, Σez / Σe and Σez² / Σe over the new classes, where e = exp(slope·z), the largest e being 1."""
+        sums, ends, start = np.empty((3, len(self.weight))), torch.from_numpy(self._end(slope)), 0
+        for block in self.blocks:
+            rows = slice(start, start := start + len(block))
+            z = (block.double() - self.centre).div_(self.scale)
+            e = (z - ends[rows, None]).mul_(slope).exp_()
+            sums[0, rows] = e.sum(dim=1)
+            sums[1, rows] = e.mul_(z).sum(dim=1)
+            sums[2, rows] = e.mul_(z).sum(dim=1)
+        return sums[0], sums[1] / sums[0], sums[2] / sums[0]

@@ -5,6 +5,7 @@ images is computed in shares and gathered, so that every process goes on with th
 """
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bic.errors import UserError
+from bic.errors import LostError, UserError
 
 Value = TypeVar("Value")
+GO_ON = "run the same command again and it goes on from the last epoch"
 PATIENCE = timedelta(minutes=30)  # how long a process waits for the slowest
-
-
-class ProcessLostError(RuntimeError):
-    """Another process of the run is gone."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +58,22 @@ def joined(device: str) -> Iterator[World]:
         yield world()
         return
     dist.init_process_group("gloo" if device == "cpu" else "nccl", timeout=PATIENCE)
+    before = signal.signal(signal.SIGTERM, _ended)
     try:
         yield world()
         dist.barrier()
     except (RuntimeError, ConnectionError) as error:
         if isinstance(error, torch.cuda.OutOfMemoryError) or not _is_loss(str(error)):
             raise
-        then = "run the same command again and it goes on from the last epoch"
-        raise ProcessLostError(f"another process of this run was lost ({_first_line(error)}); {then}") from error
+        raise LostError(f"another process of this run was lost ({_first_line(error)}); {GO_ON}") from error
     finally:
+        signal.signal(signal.SIGTERM, before)
         dist.destroy_process_group()
+
+
+def _ended(*_: object) -> None:
+    """What torchrun's signal means, which may come before the loss itself is seen."""
+    raise LostError(f"another process of this run was lost, or torchrun was ended; {GO_ON}")
 
 
 def own_device(device: str) -> str:

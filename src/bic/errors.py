@@ -8,6 +8,10 @@ class UserError(Exception):
     """A mistake the user can mend: printed without a traceback, exit code 2."""
 
 
+class LostError(Exception):
+    """What a run cannot go on without was lost, by no mistake: printed without a traceback, exit code 1."""
+
+
 class HeldOutWarning(UserWarning):
     """The held-out set is too small for the correction fitted on it to be trusted."""
 

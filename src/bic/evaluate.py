@@ -9,60 +9,73 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
-from bic.distributed import gathered, gathered_objects
+from bic.distributed import gathered, gathered_objects, world
+from bic.errors import UserError
 from bic.model import Model
 from bic.progress import Progress
 
 Arrays = dict[str, npt.NDArray[Any]]
 BIN_WIDTH, MAX_BINS = 0.25, 400  # of the histograms of scores; the bins are widened where they would be more
+OUTERMOST = 2**19  # the number of the last bin counted, either way
 
 
 def evaluate(model: Model, test: ImageSet, index: Indices, progress: Progress) -> tuple[Arrays, dict[str, Any]]:
-    """Predictions (classes count as learned) and metrics on `test`, whose images stand at `index` in the data set."""
-    num_old = sum(model.heads[:-1])
-    answers, in_top5 = [], 0
-    histograms = {"old": Counter[int](), "new": Counter[int]()}
-    readable = []
+    """Predictions (classes count as learned) and metrics on `test`, whose images stand at `index` in the data set.
+
+    Scores are reduced to answers and counts a batch at a time. Raises UserError if no image of a step can be read.
+    """
+    num_old, top5 = sum(model.heads[:-1]), len(model.classes) >= 5
+    in_top5, histograms = 0, {"old": Counter[int](), "new": Counter[int]()}
+    # Room for all answers at once: kept between batches' scores they would hold on to the memory of both.
+    room, count = len(world().share(test.everything)), 0
+    answers: Arrays = {name: np.empty(room, np.int64) for name in ("index", "predicted", "predicted_uncorrected")}
+    answers |= {name: np.empty(room, np.float32) for name in ("confidence", "confidence_uncorrected")}
     with progress.task("evaluating", len(test)) as task:
-        for pixels, indices in plain_batches(test):
-            readable.append(indices)
-            raw, final = (scores.cpu() for scores in model.scores(pixels))
-            answers.append((*torch.softmax(final, dim=1).max(dim=1), *torch.softmax(raw, dim=1).max(dim=1)))
-            if len(model.classes) >= 5:
-                labels = torch.from_numpy(test.labels[indices])
+        for pixels, indices in plain_batches(test, num_outputs=len(model.classes)):
+            raw, final = model.scores(pixels)
+            rows = slice(count, count := count + len(indices))
+            answers["index"][rows] = indices
+            for kind, scores in (("", final), ("_uncorrected", raw)):
+                sure, best = torch.softmax(scores, dim=1).max(dim=1)
+                answers["confidence" + kind][rows], answers["predicted" + kind][rows] = sure.cpu(), best.cpu()
+            if top5:
+                labels = torch.from_numpy(test.labels[indices]).to(final.device)
                 in_top5 += int((final.topk(5, dim=1).indices == labels[:, None]).sum())
-            for name, part in (("old", raw[:, :num_old]), ("new", raw[:, num_old:])):
-                bins, sizes = np.unique(np.floor(part.numpy() / BIN_WIDTH).astype(int), return_counts=True)
-                histograms[name].update(dict(zip(bins.tolist(), sizes.tolist(), strict=True)))
+            histograms["old"] += _binned(raw[:, :num_old])
+            histograms["new"] += _binned(raw[:, num_old:])
             task.advance(len(indices))
-    seen = gathered(torch.from_numpy(np.concatenate(readable))).numpy()
-    test, index = test.select(seen), index[seen]
-    columns = (gathered(torch.cat(column)).numpy() for column in zip(*answers, strict=True))
-    sure, predicted, sure_raw, predicted_raw = columns
+    answers = {name: gathered(torch.from_numpy(column[:count])).numpy() for name, column in answers.items()}
+    readable, predicted, predicted_raw = (answers[key] for key in ("index", "predicted", "predicted_uncorrected"))
+    true = test.labels[readable]
     in_top5 = sum(gathered_objects(in_top5))
     histograms = {name: sum(gathered_objects(counts), Counter[int]()) for name, counts in histograms.items()}
+    norms = model.network.head.weight.detach().norm(dim=1).cpu().numpy()
     metrics = {
-        "top1": 100 * float((predicted == test.labels).mean()),
-        "top5": 100 * in_top5 / len(test) if len(model.classes) >= 5 else None,
-        "top1_uncorrected": 100 * float((predicted_raw == test.labels).mean()),
-        "top1_per_group": per_group(predicted, test.labels, model.heads),
+        "top1_per_group": per_group(predicted, true, model.heads),
+        "top1": 100 * float((predicted == true).mean()),
+        "top5": 100 * in_top5 / len(true) if top5 else None,
+        "top1_uncorrected": 100 * float((predicted_raw == true).mean()),
         "share_on_new": float((predicted >= num_old).mean()),
         "share_on_new_uncorrected": float((predicted_raw >= num_old).mean()),
-        "true_share_of_new": float((test.labels >= num_old).mean()),
+        "true_share_of_new": float((true >= num_old).mean()),
         "score_histograms": {name: _dense(counts) for name, counts in histograms.items()},
-        "head_norms": model.network.head.weight.detach().norm(dim=1).tolist(),
+        "head_norms_per_group": [
+            _five_numbers(norms[low:high]) for low, high in pairwise(np.cumsum([0, *model.heads]))
+        ],
     }
-    answers_of = {"predicted": predicted, "predicted_uncorrected": predicted_raw}
-    sureness = {"confidence": sure, "confidence_uncorrected": sure_raw}
-    return {"index": index, "true": test.labels, **answers_of, **sureness}, metrics
+    return {**answers, "index": index[readable], "true": true}, metrics
 
 
 def per_group(predicted: Indices, true: Indices, heads: Sequence[int]) -> list[float]:
     """Accuracy on the classes of each step, in percent."""
     groups = [(true >= low) & (true < high) for low, high in pairwise(np.cumsum([0, *heads]))]
+    for step, group in enumerate(groups, start=1):
+        if heads[step - 1] and not group.any():
+            raise UserError(f"no test image of step {step}'s classes can be read; mend them and run again")
     return [100 * float((predicted[group] == true[group]).mean()) for group in groups]
 
 
@@ -79,6 +92,17 @@ def forgetting(per_step: Sequence[Sequence[float]]) -> float | None:
     return sum(lost) / len(lost) if lost else None
 
 
+def _binned(scores: Tensor) -> Counter[int]:
+    """How many scores lie in each bin, by its number. Those beyond any sane network's lie in the outermost."""
+    if not scores.numel():
+        return Counter()
+    bins = (scores / BIN_WIDTH).floor_().clamp_(-OUTERMOST, OUTERMOST).int()
+    low = int(bins.min())
+    sizes = torch.bincount(bins.sub_(low).flatten())
+    present = sizes.nonzero()[:, 0]
+    return Counter(dict(zip((present + low).tolist(), sizes[present].tolist(), strict=True)))
+
+
 def _dense(counts: Counter[int]) -> dict[str, Any] | None:
     """Counts of equal bins from `start` on, in score units."""
     if not counts:
@@ -88,3 +112,8 @@ def _dense(counts: Counter[int]) -> dict[str, Any] | None:
     low, width = int(bins.min() // factor), factor * BIN_WIDTH
     filled = np.bincount(bins // factor - low, weights=sizes).astype(int)
     return {"start": low * width, "width": width, "counts": filled.tolist()}
+
+
+def _five_numbers(norms: npt.NDArray[np.float32]) -> list[float]:
+    """Minimum, quartiles and maximum; nothing of nothing."""
+    return np.quantile(norms, [0, 0.25, 0.5, 0.75, 1]).tolist() if len(norms) else []

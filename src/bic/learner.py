@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from bic.compiling import compiled_forward
 from bic.config import Plan, Recipe
-from bic.correction import fit_correction
+from bic.correction import fit_held_out
 from bic.data.decode import View
 from bic.data.images import ImageSet, Indices, join
 from bic.data.loader import Batches
 from bic.memory import Memory, by_class, files_of, herd
 from bic.methods import Losses, classification_only
-from bic.model import Model, class_means, extract
+from bic.model import Model, class_means, extract, held_out_scores
 from bic.progress import Progress
 from bic.randomness import generator, seeded
 from bic.recipes import find_method
@@ -122,12 +122,10 @@ class Learner:
                 self._balance(lesson, new)
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
-                # Everything frozen, the network in evaluation mode, no augmentation.
                 fitted = held_out if self.method.corrects_on == "held out" else self._as_many(train, held_out, step)
-                features, readable = extract(self.model.network, fitted, self.progress)
-                scores, labels = self.model.network.head(features.to(self.device)).detach(), fitted.labels[readable]
                 num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
-                self.model.correction = fit_correction(scores, labels, num_old, penalty=penalty)
+                parts = held_out_scores(self.model.network, fitted, num_old, self.progress)
+                self.model.correction = fit_held_out(parts, num_old, penalty=penalty)
         with lesson.timed("memory"):
             if self.method.keeps_exemplars:
                 self._remember(step, new, held)

@@ -50,7 +50,7 @@ def sigmoid_with_teacher(scores: Tensor, labels: Tensor, teacher: Tensor | None)
     Targets are one-hot for new classes and the teacher's sigmoid outputs for the old classes' outputs, for every
     sample, exemplars included.
     """
-    targets = F.one_hot(labels, scores.shape[1]).to(scores.dtype)
+    targets = torch.zeros_like(scores).scatter_(1, labels[:, None], 1.0)
     if teacher is not None:
-        targets = torch.cat([torch.sigmoid(teacher), targets[:, teacher.shape[1] :]], dim=1)
+        torch.sigmoid(teacher, out=targets[:, : teacher.shape[1]])
     return F.binary_cross_entropy_with_logits(scores, targets)

@@ -122,20 +122,21 @@ class Memory:
     def to_table(self) -> pa.Table:
         """All images with class, part and rank; the format of the memory on disk."""
         rows = [
-            {"class": label, "part": part, "rank": rank, "image": file}
+            (label, part, rank, file)
             for label, one in self.classes.items()
             for part, files in (("train", one.train), ("held out", one.held_out))
             for rank, file in enumerate(files)
         ]
         kinds = {"class": pa.int64(), "part": pa.string(), "rank": pa.int64(), "image": pa.binary()}
-        return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
+        columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
+        return pa.table([pa.array(*each) for each in zip(columns, kinds.values(), strict=True)], names=list(kinds))
 
     def load_table(self, table: pa.Table) -> None:
         """Take over what `to_table` gave."""
         self.classes = {}
-        for row in table.to_pylist():
-            one = self.classes.setdefault(row["class"], ClassMemory())
-            (one.train if row["part"] == "train" else one.held_out).append(row["image"])
+        for label, part, file in zip(*(table[name].to_pylist() for name in ("class", "part", "image")), strict=True):
+            one = self.classes.setdefault(label, ClassMemory())
+            (one.train if part == "train" else one.held_out).append(file)
 
 
 def by_class(labels: Labels) -> dict[int, Indices]:

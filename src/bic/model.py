@@ -3,16 +3,15 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bic.correction import Correction
+from bic.correction import Correction, HeldOut
 from bic.data.decode import View
 from bic.data.images import ImageSet, Indices
 from bic.data.loader import plain_batches
-from bic.distributed import gathered
+from bic.distributed import gathered, gathered_objects, world
 from bic.network import Network
 from bic.progress import Progress
 from bic.train import Tensors, unprefixed
@@ -95,16 +94,28 @@ def extract(
 ) -> tuple[Tensor, Indices]:
     """Features [n, dim] of the images in evaluation mode, and the indices of those images: all that can be read."""
     network.eval()
-    parts, readable = [], []
+    room, count = len(world().share(images.everything)), 0
+    features, readable = torch.empty(room, network.num_features), torch.empty(room, dtype=torch.int64)
     with progress.task("computing features", len(images)) as task:
         for pixels, indices in plain_batches(images):
             pixels = (pixels.flip(3) if mirrored else pixels).to(network.head.weight.device)
-            parts.append(network.features(pixels).cpu())
-            readable.append(indices)
+            rows = slice(count, count := count + len(indices))
+            features[rows], readable[rows] = network.features(pixels), torch.from_numpy(indices)
             task.advance(len(indices))
-    nothing = torch.zeros(0, network.num_features), np.zeros(0, dtype=np.int64)
-    features, indices = torch.cat([nothing[0], *parts]), np.concatenate([nothing[1], *readable])
-    return gathered(features), gathered(torch.from_numpy(indices)).numpy()
+    return gathered(features[:count]), gathered(readable[:count]).numpy()
+
+
+@torch.no_grad()
+def held_out_scores(network: Network, images: ImageSet, num_old: int, progress: Progress) -> list[HeldOut]:
+    """What stage 2 needs of held-out images, by process: everything frozen, in evaluation mode, not augmented."""
+    network.eval()
+    held_out = HeldOut(len(world().share(images.everything)), num_old, network.num_classes - num_old)
+    with progress.task("scoring held-out images", len(images)) as task:
+        for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
+            scores = network(pixels.to(network.head.weight.device))
+            held_out.add(scores, torch.from_numpy(images.labels[indices]))
+            task.advance(len(indices))
+    return gathered_objects(held_out.cut())
 
 
 def class_means(network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool) -> Tensor:

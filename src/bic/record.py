@@ -1,23 +1,27 @@
 """What is left on disk: written whole or not at all, checksummed, never pickled."""
 
+import errno
 import fcntl
 import hashlib
-import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import safetensors
 import safetensors.torch
 
 from bic.distributed import world
 from bic.errors import UserError
 from bic.train import Tensors
+
+# What goes into a file: bytes, or for what is too large to hold twice a function that writes it to a path.
+Content = bytes | Callable[[Path], None]
 
 CHECKSUMS = "checksums.json"
 TEMPORARY = ".writing-"
@@ -34,15 +38,14 @@ def write_file(path: Path, content: bytes) -> None:
         _write_synced(temporary, content)
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+def write_folder(path: Path, files: Mapping[str, Content]) -> None:
     """Make a folder appear in one instant, with a checksum of every file in it."""
     if not world().first:
         return
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     with _written_whole(path) as temporary:
         temporary.mkdir()
-        for name, content in {**files, CHECKSUMS: to_json(sums)}.items():
-            _write_synced(temporary / name, content)
+        sums = {name: _write_synced(temporary / name, content) for name, content in files.items()}
+        _write_synced(temporary / CHECKSUMS, to_json(sums))
         _sync(temporary)
 
 
@@ -99,14 +102,17 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def tensors_to_bytes(tensors: Tensors) -> bytes:
-    return safetensors.torch.save({name: one.detach().cpu().contiguous() for name, one in tensors.items()})
+def write_tensors(tensors: Tensors, path: Path) -> None:
+    """Without a copy of them. A full disk is an OSError, as elsewhere; who may read the folder may read the file."""
+    try:
+        safetensors.torch.save_file({name: one.detach().cpu().contiguous() for name, one in tensors.items()}, path)
+    except safetensors.SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from error
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-def table_to_bytes(table: pa.Table) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(table, out, compression="none")  # the images are compressed already
-    return out.getvalue()
+def write_table(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="none")  # the images are compressed already
 
 
 @contextmanager
@@ -127,11 +133,15 @@ def _written_whole(path: Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path} ({error.strerror}); {then}") from error
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
+def _write_synced(path: Path, content: Content) -> str:
+    """Write a file to the disk itself; its checksum."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        content(path)
+    with path.open("rb") as file:
         os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(folder: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,10 @@ class RunFolder:
 
     def save_step(self, learner: Learner, number: int) -> None:
         """Everything the next step starts from."""
-        files = {
+        files: dict[str, record.Content] = {
             "model.json": record.to_json({"format": FORMAT, **learner.model.description()}),
-            "weights.safetensors": record.tensors_to_bytes(learner.model.tensors()),
-            "memory.parquet": record.table_to_bytes(learner.memory.to_table()),
+            "weights.safetensors": partial(record.write_tensors, learner.model.tensors()),
+            "memory.parquet": partial(record.write_table, learner.memory.to_table()),
         }
         record.write_folder(self.checkpoints / f"step-{number}", files)
         self._keep_only({f"step-{number}"})
@@ -91,9 +92,9 @@ class RunFolder:
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """What training inside a step goes on from."""
         position = {name: value for name, value in vars(checkpoint).items() if name != "tensors"}
-        tensors = record.tensors_to_bytes(checkpoint.tensors)
+        tensors = partial(record.write_tensors, checkpoint.tensors)
         name = f"step-{checkpoint.step}-{checkpoint.phase.replace(' ', '-')}-epoch-{checkpoint.epoch}"
-        files = {"position.json": record.to_json(position), "training.safetensors": tensors}
+        files: dict[str, record.Content] = {"position.json": record.to_json(position), "training.safetensors": tensors}
         record.write_folder(self.checkpoints / name, files)
         self._keep_only({name, f"step-{checkpoint.step - 1}"})
 
@@ -141,4 +142,10 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         if isinstance(was, dict) and isinstance(now, dict):
             yield from _differences(was, now, f"{prefix}{name}.")
         elif was != now:
-            yield f"{prefix}{name} was {was} and is now {now}"
+            yield f"{prefix}{name} was {_short(was)} and is now {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it: of a long list, such as thousands of classes, the beginning."""
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

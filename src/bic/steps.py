@@ -39,7 +39,8 @@ def check_step_sizes(sizes: Sequence[int], num_classes: int) -> None:
 def check_order(order: Sequence[int], num_classes: int) -> None:
     """An explicit order must name every class once."""
     if sorted(order) != list(range(num_classes)):
-        raise UserError(f"class_order must list each of 0..{num_classes - 1} once, got {list(order)}; mend it")
+        some = ", ".join(map(str, order[:10])) + (" …" if len(order) > 10 else "")
+        raise UserError(f"class_order must list each of 0..{num_classes - 1} once, got {len(order)}: {some}; mend it")
 
 
 @dataclass(frozen=True, kw_only=True)

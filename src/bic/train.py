@@ -38,12 +38,13 @@ class Teacher:
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
         scores: Tensor = self.folded(images)
-        return scores if self.correction is None else self.correction.apply(scores)
+        return scores if self.correction is None else self.correction.apply_(scores)
 
 
 def folded(network: Network) -> Network:
     """The network for inference alone: batch-norm folded into the convolutions before it, where they can be traced."""
-    network = copy.deepcopy(network)
+    # But for the head, which is shared: with many classes it is most of the memory.
+    network = copy.deepcopy(network, {id(network.head): network.head})
     try:
         traced = symbolic_trace(network.backbone)
     except Exception:  # tracing fails in as many ways as there are backbones; it then stays as it is
@@ -146,9 +147,10 @@ def fit(
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
                 targets = None if teacher is None else teacher(images)
                 losses = loss(forward(images), labels, targets)
+                del targets  # gone before the backward pass, as the scores are
                 total = torch.stack(list(losses.values())).sum()
                 if batches.world.size > 1:  # gradients are averaged over processes: so it is the whole batch's mean
-                    total = total * (len(labels) * batches.world.size / batches.size_of(number))
+                    total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):
                     raise UserError(
                         f"training diverged in epoch {epoch + 1}; lower recipe.learning_rate, in another --out"

@@ -28,17 +28,19 @@ class Wanted:
                 then = f"leave out {self.dataset} and give the path alone"
                 raise UserError(f"{self.dataset} needs {needed:,} classes, {source} has {len(known):,}; {then}")
             return list(known[:needed] if needed else known)
-        for name in self.names:
-            if name not in known:
-                near = (difflib.get_close_matches(name, known, n=1) or known[:1])[0]
-                raise UserError(f"{source} has no class {name!r} among its {len(known):,}; mend --classes ({near!r}?)")
-        return [name for name in known if name in set(self.names)]
+        wanted = set(self.names)
+        if missing := wanted.difference(known):
+            name = next(name for name in self.names if name in missing)
+            near = (difflib.get_close_matches(name, known, n=1) or known[:1])[0]
+            raise UserError(f"{source} has no class {name!r} among its {len(known):,}; mend --classes ({near!r}?)")
+        return [name for name in known if name in wanted]
 
     def in_dataset(self, dataset: Dataset) -> Dataset:
         """The data set with the wanted classes alone."""
         classes = self.of(dataset.classes, dataset.name)
         if len(classes) == len(dataset.classes):
             return dataset
-        order = [dataset.classes.index(name) for name in classes]
+        position = {name: label for label, name in enumerate(dataset.classes)}
+        order = [position[name] for name in classes]
         train, test = dataset.train.of_classes(order), dataset.test.of_classes(order)
         return replace(dataset, classes=tuple(classes), train=train, test=test)

@@ -84,7 +84,7 @@ class ImageSet:
         file = self.files[int(index)]
         try:
             return read(file)
-        except OSError as problem:
+        except Exception as problem:
             what = f"can't read {name_of(file)} ({reason_of(problem)})"
             raise UserError(f"{what}; put it back and run the same command again") from problem
 

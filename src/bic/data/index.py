@@ -141,7 +141,8 @@ class Index:
                 "height": found.sides[:, 1],
             }
         )
-        others = [rows for place, rows in self._rows.items() if place not in set(names)]
+        asked = set(names)
+        others = [rows for place, rows in self._rows.items() if place not in asked]
         if self._table is not None and len(others):
             table = pa.concat_tables([table, *(self._table.slice(r.start, r.stop - r.start) for r in others)])
         if len(table) < FEW or (self._table is not None and table.equals(self._table)):

@@ -15,7 +15,7 @@ from bic.data.augment import augment
 from bic.data.decode import Cut
 from bic.data.images import ImageSet, Indices
 from bic.data.workers import batches_ahead
-from bic.distributed import world
+from bic.distributed import gathered_objects, world
 from bic.errors import UserError
 from bic.randomness import Address, generator
 
@@ -38,6 +38,7 @@ class Batches:
         self.workers = batches_ahead() if images.pixels is None else workers
         self.labels = torch.from_numpy(images.labels)
         self.world = world()
+        self.may_break = images.skip_bad and images.pixels is None
         if len(images) // len(self) < 2 * self.world.size:
             many = f"{len(images) // len(self)} images cannot be shared by {self.world.size} processes, two for each"
             raise UserError(f"a batch of {many}; raise recipe.batch_size or start fewer processes")
@@ -46,16 +47,17 @@ class Batches:
         """Batches in an epoch."""
         return max(1, min(round(len(self.images) / self.recipe.batch_size), len(self.images) // 2))
 
-    def size_of(self, number: int) -> int:
-        """How many images a batch has, over all processes."""
+    def weight_of(self, number: int, count: int) -> float:
+        """What a mean over `count` images weighs in the mean over processes, to make that the whole batch's mean."""
         size, rest = divmod(len(self.images), len(self))
-        return size + (number < rest)
+        whole = sum(gathered_objects(count)) if self.may_break else size + (number < rest)
+        return count * self.world.size / whole
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Images [batch, channels, size, size] and labels [batch].
 
-        Batches are of nearly equal size, so that none is too small for batch-norm. One of whose images none can be read
-        is left out.
+        Batches are of nearly equal size, so that none is too small for batch-norm. One of which any process can read
+        fewer than two images is left out, by all of them.
         """
         order = generator(*self.address, "shuffle", epoch).permutation(len(self.images))
 
@@ -66,7 +68,7 @@ class Batches:
 
         parts = enumerate(np.array_split(order, len(self)))
         made = ahead([partial(make, number, indices) for number, indices in parts], self.workers)
-        return (batch for batch in made if len(batch[1]))
+        return (batch for batch in made if not self.may_break or min(gathered_objects(len(batch[1]))) >= 2)
 
     def _cut(self, indices: Indices, draws: np.random.Generator) -> tuple[Tensor, Indices]:
         recipe, cuts = self.recipe, None
@@ -101,13 +103,13 @@ def ahead(makers: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
             yield made
 
 
-def plain_batches(images: ImageSet, batch_size: int | None = None) -> Iterator[tuple[Tensor, Indices]]:
+def plain_batches(images: ImageSet, batch_size: int = 512, *, num_outputs: int = 1) -> Iterator[tuple[Tensor, Indices]]:
     """All images that can be read in their order, neither shuffled nor augmented, and their indices.
 
-    Of several processes each gets a share, in the order of the processes.
+    Batches are smaller where images are larger than 128 × 128, since a network takes 100 times the memory of the image,
+    and where each has more than 4,096 outputs. Of several processes each gets a share, in the order of the processes.
     """
-    # 512 of up to 128 × 128; of larger ones fewer, since a network takes 100 times the memory of the image.
-    batch_size = batch_size or min(512, max(32, 2**23 // (images.view.size or 1) ** 2))
+    batch_size = min(batch_size, max(32, min(2**23 // (images.view.size or 1) ** 2, 2**21 // num_outputs)))
     own = world().share(images.everything)
     parts = [own[start : start + batch_size] for start in range(0, len(own), batch_size)]
     threads = batches_ahead() if images.pixels is None else 0

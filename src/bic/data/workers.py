@@ -27,7 +27,7 @@ from torch import Tensor
 
 from bic.data.decode import Cut, View
 from bic.data.files import File, name_of, read
-from bic.errors import UserError
+from bic.errors import LostError, UserError
 
 HALF_BYTES = 2**21  # of the memory shared with one process: 13 images of 224 × 224
 WORTH_IT = 2**22  # pixels; fewer are decoded in line before a process has begun
@@ -35,7 +35,7 @@ LIBRARIES_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Problem(NamedTuple):
-    """Why an image can't be read; `gone` if its file is, and not its content, the reason."""
+    """Why an image can't be read; `gone` if its file or shard is the reason, and not its own content."""
 
     reason: str
     gone: bool
@@ -54,7 +54,7 @@ def fill(pixels: Tensor, files: Sequence[File], view: View, cuts: Sequence[Cut] 
     for row, file in enumerate(files):
         try:
             encoded = read(file)
-        except OSError as problem:
+        except Exception as problem:  # a file that is gone, or a shard that was cut short under us
             problems[row] = Problem(reason_of(problem), gone=True)
             continue
         try:
@@ -101,7 +101,7 @@ class Worker:
         self._sending, self._receiving = threading.Lock(), threading.Lock()
 
     def fill(self, pixels: Tensor, half: int, files: Sequence[File], *how: Any) -> dict[int, Problem]:
-        """As `fill`, in the process. Raises UserError if that has died."""
+        """As `fill`, in the process. Raises LostError if that has died."""
         try:
             with self._sending:
                 if self.pid is None:
@@ -115,7 +115,7 @@ class Worker:
         except (EOFError, OSError) as died:
             what = "a process that decodes images was killed, most likely because the memory ran out"
             then = "give fewer --workers or more memory, and run the same command again"
-            raise UserError(f"{what}; {then}") from died
+            raise LostError(f"{what}; {then}") from died
         pixels.copy_(rows_of(len(files), how[0], self.block, half))
         return problems
 

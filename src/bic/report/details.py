@@ -64,6 +64,9 @@ def _second_answer(steps: Sequence[StepRecord], answers: Sequence[Answers] | Non
 def _step(step: StepRecord, edges: Ints) -> dict[str, Any]:
     """What the result alone tells of a step."""
     new = {"true": step.true_share_of_new, "before": step.share_on_new_uncorrected, "after": step.share_on_new}
+    norms = step.head_norms_per_group
+    if step.head_norms:
+        norms = measures.five_numbers(np.array(step.head_norms), edges)
     return {
         "seen": step.seen,
         "top1": round(step.top1, 3),
@@ -73,7 +76,7 @@ def _step(step: StepRecord, edges: Ints) -> dict[str, Any]:
         "beta": step.beta,
         "new": {name: round(share, 5) for name, share in new.items()},
         "scores": {name: part and part.model_dump() for name, part in step.score_histograms.items()},
-        "norms": _plain(measures.five_numbers(np.array(step.head_norms), edges), 4) if step.head_norms else None,
+        "norms": _plain(norms, 4) if norms else None,
     }
 
 

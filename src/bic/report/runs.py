@@ -49,7 +49,8 @@ class StepRecord(Record):
     num_held_out: int = 0
     num_exemplars: int = 0
     score_histograms: dict[str, Histogram | None] = {}
-    head_norms: list[float] = []
+    head_norms_per_group: list[list[float]] = []  # five numbers each
+    head_norms: list[float] = []  # of each class, as runs recorded before 0.2 have them
     seconds: dict[str, float] = {}
 
 
@@ -190,7 +191,9 @@ def _contradiction(result: Result) -> str | None:
         return "its class names and its steps disagree"
     if any(len(step.top1_per_group) != step.step for step in result.steps):
         return "its groups and its steps disagree"
-    if any(len(step.head_norms) not in (0, step.seen) for step in result.steps):
+    norms = [(len(step.head_norms_per_group), step.step) for step in result.steps]
+    norms += [(len(step.head_norms), step.seen) for step in result.steps]
+    if any(count not in (0, wanted) for count, wanted in norms):
         return "its head and its classes disagree"
     return None
 
