@@ -13,6 +13,7 @@ from bic.experiments import EXPERIMENTS, Experiment, Line, Panel, experiment
 from bic.paper import Job, jobs, overview, run_experiment
 from bic.progress import Progress
 from bic.report import paper as pages
+from bic.report.published import PUBLISHED
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")  # digits have few images
 
@@ -83,11 +84,19 @@ def test_different_runs_have_different_folders() -> None:
             assert by_folder.setdefault(job.folder, job).line.settings == job.line.settings
 
 
+def test_figures_are_compared_by_the_papers_own_metric() -> None:
+    theirs = {(one.dataset, one.accuracies): one.metric for one in PUBLISHED}
+    for name in EXPERIMENTS:
+        for panel in EXPERIMENTS[name].panels:
+            for line in panel.lines:
+                assert panel.metric == theirs.get((line.settings["dataset"], line.paper), panel.metric)
+
+
 def test_two_scales_of_cifar_stand_for_imagenet_in_the_fast_recipe() -> None:
     small, _ = experiment("fig1", "fast").panels
     assert {line.settings["first_classes"] for line in small.lines} == {20}
-    assert experiment("fig1", "fast").metric == "top1"
-    assert experiment("fig1", "paper-imagenet").metric == "top5"
+    assert {panel.metric for panel in experiment("fig1", "fast").panels} == {"top1"}
+    assert {panel.metric for panel in experiment("fig1", "paper-imagenet").panels} == {"top5"}
     assert "CIFAR-100" in experiment("fig1", "fast").note
 
 

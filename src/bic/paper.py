@@ -13,6 +13,7 @@ import torch
 from bic.config import RunConfig, checked
 from bic.cost import fresh_network, images_trained_on, seconds_per_image
 from bic.data import Dataset
+from bic.data.encoded import DEFAULT_SIZE
 from bic.errors import UserError, unknown
 from bic.experiments import EXPERIMENTS, Experiment, Line, experiment
 from bic.progress import Progress, clock
@@ -70,6 +71,7 @@ class Job:
         counts = {"num_images": num_classes * per_class, "num_exemplars": exemplars, "num_steps": settings["steps"]}
         # A teacher's forward pass costs a third of an update.
         factor = 4 / 3 if method.uses_teacher else 1
+        side = recipe.image_size or min(side, DEFAULT_SIZE)
         return factor * images_trained_on(recipe, method, **counts) * _seconds_per_image(recipe.backbone, side)
 
 
@@ -180,10 +182,10 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
     """The experiment's content: ours beside the paper's, from recorded runs alone."""
     panels = []
     for panel in found.panels:
-        lines = [_line(line, found.metric, jobs_of(line, recipe, seeds), out) for line in panel.lines]
-        panels.append({"title": panel.title, "lines": lines})
+        lines = [_line(line, panel.metric, jobs_of(line, recipe, seeds), out) for line in panel.lines]
+        panels.append({"title": panel.title, "metric": panel.metric, "lines": lines})
     return {
-        "name": found.name, "title": found.title, "claim": found.claim, "note": found.note, "metric": found.metric,
+        "name": found.name, "title": found.title, "claim": found.claim, "note": found.note,
         "confusions": list(found.confusions), "degradation": dict(found.degradation), "panels": panels,
     }  # fmt: skip
 

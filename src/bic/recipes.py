@@ -35,7 +35,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 _ICARL = {"learning_rate": 2.0, "decay": 0.2, "weight_decay": 1e-5, "batch_size": 128}
 _EEIL = {"epochs": 40, "learning_rate": 0.1, "milestones": (0.25, 0.5, 0.75), "weight_decay": 1e-4, "batch_size": 128}
 _EEIL |= {"balanced_epochs": 30, "balanced_milestones": (1 / 3, 2 / 3)}
-PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
+OWN_SCHEDULES: dict[tuple[str, str], dict[str, Any]] = {
     ("paper-cifar100", "icarl"): {**_ICARL, "epochs": 70, "milestones": (0.7, 0.9)},
     ("paper-imagenet", "icarl"): {**_ICARL, "epochs": 60, "milestones": (2 / 6, 3 / 6, 4 / 6, 5 / 6)},
     ("paper-cifar100", "eeil"): _EEIL,
@@ -69,7 +69,7 @@ def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 
     chosen = dict(RECIPES[name])
     scale = method.rate_per_class * num_classes if method.rate_per_class else 1.0
     chosen |= {"learning_rate": chosen["learning_rate"] * scale, "weight_decay": chosen["weight_decay"] / scale}
-    chosen |= {**method.recipe, **PUBLISHED.get((name, method.name), {}), **config.recipe, "name": name}
+    chosen |= {**method.recipe, **OWN_SCHEDULES.get((name, method.name), {}), **config.recipe, "name": name}
     for part in ("balanced_epochs", "first_epochs"):
         if config.epochs is not None and chosen.get(part):
             chosen[part] = max(1, round(chosen[part] * config.epochs / chosen["epochs"]))

@@ -32,6 +32,10 @@ def rows(panel: Content) -> Iterator[Row]:
             yield "  the paper", [*(f"{value:.2f}" for value in line["paper"]), f"{difference:+.2f}"]
 
 
+def metric(panel: Content) -> str:
+    return str(panel["metric"]).replace("top", "top-")
+
+
 def header(panel: Content) -> list[str]:
     seen = max((line["seen"] for line in panel["lines"]), key=len)
     return [*map(str, seen), "ours − paper"]
@@ -50,9 +54,7 @@ def overview(experiments: Iterable[tuple[Any, int, int, float]]) -> Table:
 def tables(content: Content) -> Iterator[Table]:
     """For the terminal."""
     for panel in content["panels"]:
-        table = new_table(
-            f"{content['title']}: {panel['title']}, {content['metric']} (%)", "classes seen", header(panel)
-        )
+        table = new_table(f"{content['title']}: {panel['title']}, {metric(panel)} (%)", "classes seen", header(panel))
         for name, cells in rows(panel):
             table.add_row(name, *cells, style="dim" if name.startswith(" ") else None)
         table.caption = _caption(panel)
@@ -88,7 +90,7 @@ def markdown(content: Content) -> str:
     """The same as a page."""
     parts = [f"# {content['name']}: {content['title']}", f"The paper: {content['claim']}.", content["note"]]
     for panel in content["panels"]:
-        parts.append(f"## {panel['title']} ({content['metric']}, %)")
+        parts.append(f"## {panel['title']} ({metric(panel)}, %)")
         parts.append(_markdown_table(["", *header(panel)], rows(panel)))
         parts.append(_caption(panel).replace("*", r"\*") + ".")
     if content["degradation"]:
@@ -139,8 +141,7 @@ def _curves(content: Content) -> Figure:
                 name = f"{line['name']}, the paper"
                 axes.plot(seen, line["paper"], label=name, color=colour, linestyle=":", alpha=0.7)
         ticks = max((line["seen"] for line in panel["lines"]), key=len)
-        metric = content["metric"].replace("top", "top-")
-        axes.set(xlabel="classes seen", ylabel=f"{metric} accuracy (%)", title=panel["title"])
+        axes.set(xlabel="classes seen", ylabel=f"{metric(panel)} accuracy (%)", title=panel["title"])
         axes.set_xticks(ticks if len(ticks) <= 10 else ticks[1::2])
         axes.grid(alpha=0.25)
         axes.legend(fontsize=8.5, frameon=False)
