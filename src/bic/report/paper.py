@@ -165,5 +165,6 @@ def _confusions(content: Content, runs: Path) -> Figure:
             num_old = line["seen"][-2] if len(line["seen"]) > 1 else 0
             classes = [str(number) for number in range(line["seen"][-1])]
             confusion(axes, predictions["true"], predictions["predicted"], num_old, classes)
-        axes.set_title(f"{line['name']}: {line['mean'][-1]:.1f} %")
+            right = 100 * np.mean(predictions["true"] == predictions["predicted"])
+        axes.set_title(f"{line['name']}, seed {line['seeds'][0]}: {right:.1f} %")
     return figure
