@@ -24,6 +24,10 @@ Row = list[str]
 UPPER_BOUNDS = ("fc-retrain", "joint")
 METHODS = ("finetune", "lwf", "icarl", "eeil", "distill", "bic", *UPPER_BOUNDS)
 
+# Of CIFAR-100 with its 2,000 exemplars; runs that differ in one of these belong to other tables.
+USUAL = {"dataset": "cifar100", "classes": None, "order_seed": 1993, "class_order": None, "exemplars": "herding"}
+USUAL |= {"held_out": 0.1, "memory": {"images": 2000, "bytes": None}}
+
 PAPER_5X20 = {curve.method: curve.accuracies for curve in PUBLISHED if curve.source == "Table 3"}
 
 
@@ -32,7 +36,7 @@ def load(folder: Path = ROOT / "results") -> list[Result]:
 
 
 def select(results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic") -> list[Result]:
-    """All seeds of one run."""
+    """All seeds of one run by the usual protocol."""
     found = [
         result
         for result in results
@@ -40,6 +44,7 @@ def select(results: Iterable[Result], *, recipe: str, sizes: Iterable[int], meth
         and result["method"] == method
         and result["config"]["recipe"]["name"] == recipe
         and result["config"]["step_sizes"] == list(sizes)
+        and result["config"].items() >= USUAL.items()
     ]
     return sorted(found, key=lambda result: int(result["seed"]))
 

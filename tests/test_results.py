@@ -27,12 +27,12 @@ results = load_script()
 
 
 def recorded(
-    seed: int, *accuracies: float, method: str = "bic", complete: bool = True, threads: int = 2
+    seed: int, *accuracies: float, method: str = "bic", complete: bool = True, threads: int = 2, **changed: Any
 ) -> dict[str, Any]:
     steps = [
         {"top1": each, "top1_uncorrected": each / 2, "seconds": {"stage1": 50.0, "memory": 10.0}} for each in accuracies
     ]
-    config = {"recipe": {"name": "fast"}, "step_sizes": [20] * len(accuracies)}
+    config = {**results.USUAL, "recipe": {"name": "fast"}, "step_sizes": [20] * len(accuracies), **changed}
     made_with = {"threads": threads}
     about = {"method": method, "seed": seed, "complete": complete, "config": config, "made_with": made_with}
     return {**about, "steps": steps}
@@ -64,6 +64,8 @@ def test_only_complete_runs_of_the_same_protocol_count() -> None:
         recorded(0, 81, 71),
         recorded(2, 1, 1, complete=False),
         recorded(0, 9, 9, method="lwf"),
+        recorded(3, 9, 9, held_out=0.2),
+        recorded(4, 9, 9, memory={"images": 400, "bytes": None}),
     ]
     found = results.select([*runs, recorded(0, 80, 70, 60)], recipe="fast", sizes=[20, 20])
     assert [run["seed"] for run in found] == [0, 1]

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -142,7 +143,15 @@ def mlp(channels: int, image_size: int | None) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *layers[0], *layers[1])
 
 
-BACKBONES: dict[str, Builder] = {"resnet32": resnet32, "resnet18": resnet18, "fast": Fast, "small": small, "mlp": mlp}
+BACKBONES: dict[str, Builder] = {
+    "resnet32": resnet32,
+    "resnet18": resnet18,
+    "fast": Fast,
+    "wide": partial(Fast, widths=(64, 128, 256)),  # twice the arithmetic of fast
+    "narrow": partial(Fast, widths=(16, 64, 128)),  # a third of it
+    "small": small,
+    "mlp": mlp,
+}
 
 
 def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Module:
