@@ -2,8 +2,9 @@
 
     python benchmarks/results.py [--check]
 
-Figures come from results/*/*.json alone, which `bic run` wrote (its result.json). A table stands between
-`<!-- results: NAME -->` and `<!-- end -->`; --check fails if a page is not up to date.
+Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs. A
+table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`; --check
+fails if a page is not up to date.
 """
 
 import json
@@ -14,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bic.paper import find, gather
+from bic.report.paper import sections
 from bic.report.published import PUBLISHED
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/paper.md")
 Result = dict[str, Any]
 Row = list[str]
 
@@ -32,7 +35,7 @@ PAPER_5X20 = {curve.method: curve.accuracies for curve in PUBLISHED if curve.sou
 
 
 def load(folder: Path = ROOT / "results") -> list[Result]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/*.json"))]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
 
 
 def select(results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic") -> list[Result]:
@@ -138,6 +141,11 @@ def protocols(results: list[Result]) -> Iterator[str]:
     return table(["steps", "recipe", "first", "last", "average", "min", "seeds"], rows)
 
 
+def paper(name: str) -> Iterator[str]:
+    """One of the paper's experiments by the fast recipe, as far as it was run."""
+    return sections(gather(find(name, "fast"), ROOT / "results", "fast", range(3)), "####")
+
+
 TABLES: dict[str, Callable[[list[Result]], Iterator[str]]] = {
     "five-steps": five_steps,
     "recipes": recipes,
@@ -149,7 +157,9 @@ def filled(text: str, results: list[Result]) -> str:
     """The page with every table made anew."""
 
     def fill(match: re.Match[str]) -> str:
-        return f"<!-- results: {match[1]} -->\n\n" + "\n".join(TABLES[match[1]](results)) + "\n\n<!-- end -->"
+        kind, _, experiment = match[1].partition("/")
+        lines = "\n\n".join(paper(experiment)) if kind == "paper" else "\n".join(TABLES[kind](results))
+        return f"<!-- results: {match[1]} -->\n\n{lines}\n\n<!-- end -->"
 
     return re.sub(r"<!-- results: (\S+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
 

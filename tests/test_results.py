@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import statistics
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +42,7 @@ def recorded(
 @pytest.mark.parametrize("page", results.PAGES)
 def test_pages_show_what_was_recorded(page: str) -> None:
     text = (ROOT / page).read_text()
-    assert "<!-- results: five-steps -->" in text
+    assert "<!-- results: " in text
     assert results.filled(text, results.load()) == text, "run python benchmarks/results.py"
 
 
@@ -72,8 +73,9 @@ def test_only_complete_runs_of_the_same_protocol_count() -> None:
 
 
 def test_recorded_runs_are_whole() -> None:
-    for path in (ROOT / "results").glob("*/*.json"):
+    for path in (ROOT / "results").glob("*/result.json"):
         result = json.loads(path.read_text())
         assert result["complete"], path
-        assert path.name == f"{result['method']}-seed{result['seed']}.json"
+        recipe, seed = result["config"]["recipe"]["name"], result["seed"]
+        assert re.fullmatch(f".*-{result['method']}-{recipe}(-.*)?-seed{seed}", path.parent.name), path
         assert len(result["steps"]) == len(result["config"]["step_sizes"])

@@ -179,11 +179,12 @@ def _sources(data: Sequence[str], datasets: set[str]) -> dict[str, Path]:
 
 
 def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int]) -> dict[str, Any]:
-    """The experiment's content: ours beside the paper's, from recorded runs alone."""
+    """The experiment's content: ours beside the paper's, from recorded runs alone. Lines without any are left out."""
     panels = []
     for panel in found.panels:
-        lines = [_line(line, panel.metric, jobs_of(line, recipe, seeds), out) for line in panel.lines]
-        panels.append({"title": panel.title, "metric": panel.metric, "lines": lines})
+        own = [(line, [job for job in jobs_of(line, recipe, seeds) if job.done(out)]) for line in panel.lines]
+        lines = [_line(line, panel.metric, done, out) for line, done in own if done]
+        panels += [{"title": panel.title, "metric": panel.metric, "lines": lines}] if lines else []
     return {
         "name": found.name, "title": found.title, "claim": found.claim, "note": found.note,
         "confusions": list(found.confusions), "degradation": dict(found.degradation), "panels": panels,
@@ -192,7 +193,7 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
 
 def _line(line: Line, metric: str, own: Sequence[Job], out: Path) -> dict[str, Any]:
     """A line's figures: mean and spread over seeds after each step."""
-    results = [result for job in own if (result := job.done(out)) is not None]
+    results = [read_result(out / job.folder) for job in own]
     steps = results[0]["steps"]
     columns = [[result["steps"][number][metric] for result in results] for number in range(len(steps))]
     return {

@@ -74,7 +74,8 @@ def degradation(content: Content) -> Iterator[tuple[str, list[float], Sequence[f
     """Each method's loss against joint training after the last step, per panel: ours and the paper's."""
     ends = [{line["method"]: line["mean"][-1] for line in panel["lines"]} for panel in content["panels"]]
     for method, paper in content["degradation"].items():
-        yield method, [end["joint"] - end[method] for end in ends], paper
+        if all(end.keys() >= {"joint", method} for end in ends):
+            yield method, [end["joint"] - end[method] for end in ends], paper
 
 
 def _degradation_table(content: Content) -> Table:
@@ -89,19 +90,23 @@ def _degradation_table(content: Content) -> Table:
 def markdown(content: Content) -> str:
     """The same as a page."""
     parts = [f"# {content['name']}: {content['title']}", f"The paper: {content['claim']}.", content["note"]]
+    return "\n\n".join(part for part in (*parts, *sections(content, "##")) if part) + "\n"
+
+
+def sections(content: Content, marks: str) -> Iterator[str]:
+    """The page's tables, each below a heading with these marks."""
     for panel in content["panels"]:
-        parts.append(f"## {panel['title']} ({metric(panel)}, %)")
-        parts.append(_markdown_table(["", *header(panel)], rows(panel)))
-        parts.append(_caption(panel).replace("*", r"\*") + ".")
+        yield f"{marks} {panel['title']} ({metric(panel)}, %)"
+        yield _markdown_table(["", *header(panel)], rows(panel))
+        yield _caption(panel).replace("*", r"\*") + "."
     if content["degradation"]:
         names = [panel["title"] for panel in content["panels"]]
         body = [
             (method, [*(f"{value:.2f}" for value in ours), *(f"{value:.1f}" for value in paper)])
             for method, ours, paper in degradation(content)
         ]
-        parts.append("## Points lost against joint training")
-        parts.append(_markdown_table(["", *names, *(f"the paper, scale {n}" for n in (1, 2))], body))
-    return "\n\n".join(part for part in parts if part) + "\n"
+        yield f"{marks} Points lost against joint training"
+        yield _markdown_table(["", *names, *(f"the paper, scale {n}" for n in (1, 2))], body)
 
 
 def _markdown_table(columns: Sequence[str], body: Iterable[Row]) -> str:
