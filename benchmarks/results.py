@@ -2,9 +2,9 @@
 
     python benchmarks/results.py [--check]
 
-Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs. A
-table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`; --check
-fails if a page is not up to date.
+Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs.
+A table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`.
+--check fails if a page is not up to date.
 """
 
 import json
