@@ -74,17 +74,17 @@ def test_a_run_too_short_to_pay_says_so(monkeypatch: pytest.MonkeyPatch, dataset
 
 
 def test_a_long_run_compiles_if_that_is_faster(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
-    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.01, quick=0.008)
+    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.02, quick=0.016)
     assert compiles
-    assert "36 min" in said[0]
+    assert "72 min" in said[0]
     assert "1.25 × the speed" in said[1]
-    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.01, quick=0.01)
+    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.02, quick=0.02)
     assert not compiles
     assert "not using it: 1.00 × the speed" in said[1]
 
 
 def test_without_a_compiler_the_run_goes_on(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
-    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.01, quick=RuntimeError("no g++"))
+    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.02, quick=RuntimeError("no g++"))
     assert not compiles
     assert "cannot be compiled here (RuntimeError)" in said[1]
 

@@ -13,7 +13,7 @@ from bic.network import Network
 from bic.progress import Progress
 from bic.recipes import find_method
 
-LONG_RUN = 20 * 60  # seconds of training below which the minute or two of compiling is not even tried
+LONG_RUN = 60 * 60  # seconds of training below which the two minutes of compiling are not even tried
 FEW_IMAGES = 200_000  # over all epochs: over before a measurement would be worth it
 
 
