@@ -10,7 +10,7 @@ import pytest
 from bic import UserError, experiments
 from bic.cli import app
 from bic.experiments import EXPERIMENTS, Experiment, Line, Panel, experiment
-from bic.paper import Job, jobs, overview, run_experiment
+from bic.paper import Job, gather, jobs, overview, run_experiment
 from bic.progress import Progress
 from bic.report import paper as pages
 from bic.report.published import PUBLISHED
@@ -125,6 +125,26 @@ def test_what_is_done_is_not_done_again_and_what_is_missing_is(tiny: None, tmp_p
     assert (lost / "result.json").exists()
 
 
+def test_results_alone_are_enough_for_tables_and_curves(tiny: None, tmp_path: Path) -> None:
+    do(tmp_path / "whole")
+    for kept in (tmp_path / "whole").glob("*/result.json"):
+        target = tmp_path / "results" / kept.parent.name / "result.json"
+        target.parent.mkdir(parents=True)
+        shutil.copy(kept, target)
+    do(tmp_path / "results")
+    made = {file.name for file in (tmp_path / "results/tiny").iterdir()}
+    assert made == {"tiny.json", "tiny.md", "tiny.png", "tiny.svg"}
+    assert (tmp_path / "results/tiny/tiny.md").read_text() == (tmp_path / "whole/tiny/tiny.md").read_text()
+
+
+def test_what_was_not_run_is_left_out(tiny: None, tmp_path: Path) -> None:
+    do(tmp_path)
+    shutil.rmtree(tmp_path / "digits-2steps-distill-demo-seed0")
+    (panel,) = gather(TINY, tmp_path, "demo", range(3))["panels"]
+    assert [(line["name"], line["seeds"]) for line in panel["lines"]] == [("bic", [0]), ("joint", [0])]
+    assert gather(EXPERIMENTS["table3"], tmp_path, "demo", [0])["panels"] == []
+
+
 def test_the_overview_counts_what_is_done(tiny: None, tmp_path: Path) -> None:
     do(tmp_path)
     rows = {found.name: (runs, done) for found, runs, done, _ in overview(tmp_path, "demo")}
@@ -136,6 +156,7 @@ def test_degradation_is_the_gap_to_joint() -> None:
     lines = [{"method": "bic", "mean": [90.0, 61.0]}, {"method": "joint", "mean": [72.5]}]
     content = {"panels": [{"lines": lines}], "degradation": {"bic": (10.5,)}}
     assert list(pages.degradation(content)) == [("bic", [11.5], (10.5,))]
+    assert not list(pages.degradation({**content, "degradation": {"eeil": (15.1,)}}))
 
 
 def test_an_unknown_experiment_is_refused(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def draw(content: Content, folder: Path, runs: Path) -> list[Path]:
     """Curves of every panel, and the confusion matrices; each as PNG and SVG."""
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "bic"}):
         figures = {content["name"]: _curves(content)}
-        if content["confusions"]:
-            figures[f"{content['name']}-confusion"] = _confusions(content, runs)
+        if shown := list(_with_predictions(content, runs)):
+            figures[f"{content['name']}-confusion"] = _confusions(shown)
         written = []
         for name, figure in figures.items():
             for kind in ("png", "svg"):
@@ -161,12 +161,19 @@ def _colours(lines: Sequence[Content]) -> list[str]:
     return list(COLOURS.values())[: len(lines)]
 
 
-def _confusions(content: Content, runs: Path) -> Figure:
+def _with_predictions(content: Content, runs: Path) -> Iterator[tuple[Content, Path]]:
+    """The lines whose confusions are to be drawn, and the answers after the last step; a result.json alone has none."""
     lines = {line["name"]: line for panel in content["panels"] for line in panel["lines"]}
-    shown = [lines[name] for name in content["confusions"]]
+    for line in (lines[name] for name in content["confusions"] if name in lines):
+        file = runs / line["runs"][0] / f"predictions-{len(line['seen'])}.npz"
+        if file.is_file():
+            yield line, file
+
+
+def _confusions(shown: Sequence[tuple[Content, Path]]) -> Figure:
     figure = Figure(figsize=(4.6 * len(shown), 4.9), layout="constrained", dpi=120)
-    for axes, line in zip(figure.subplots(1, len(shown), squeeze=False).flat, shown, strict=True):
-        with np.load(runs / line["runs"][0] / f"predictions-{len(line['seen'])}.npz") as predictions:
+    for axes, (line, file) in zip(figure.subplots(1, len(shown), squeeze=False).flat, shown, strict=True):
+        with np.load(file) as predictions:
             num_old = line["seen"][-2] if len(line["seen"]) > 1 else 0
             classes = [str(number) for number in range(line["seen"][-1])]
             confusion(axes, predictions["true"], predictions["predicted"], num_old, classes)
