@@ -18,13 +18,13 @@ from typing import Any
 from bic.paper import find, gather
 from bic.report.paper import sections
 from bic.report.published import PUBLISHED
+from bic.report.tables import UPPER_BOUNDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/paper.md")
 Result = dict[str, Any]
 Row = list[str]
 
-UPPER_BOUNDS = ("fc-retrain", "joint")
 METHODS = ("finetune", "lwf", "icarl", "eeil", "distill", "bic", *UPPER_BOUNDS)
 
 # Of CIFAR-100 with its 2,000 exemplars; runs that differ in one of these belong to other tables.

@@ -12,7 +12,6 @@ from rich.console import Console
 from bic.config import RunConfig, load_settings
 from bic.errors import LostError, UserError
 from bic.progress import Progress
-from bic.report import paper as paper_tables
 from bic.report import tables
 from bic.version import __version__
 
@@ -70,14 +69,14 @@ def run(
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
     step_sizes: Annotated[Text, flag("Classes per step instead, such as 50,10,10.")] = None,
     method: Annotated[Text, flag("bic, distill, finetune, lwf, icarl, eeil, fc-retrain or joint.")] = None,
-    recipe: Annotated[Text, flag("fast, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
+    recipe: Annotated[Text, flag("fast, best, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     exemplars: Annotated[Literal["herding", "random"] | None, flag("How old images are chosen.")] = None,
     held_out: Annotated[float | None, flag("Share of the exemplars held out for the correction.")] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,
     epochs: Annotated[Number, flag("Epochs per step; the schedule is scaled with them.")] = None,
-    backbone: Annotated[Text, flag("resnet32, resnet18, fast, small, mlp or module:function.")] = None,
+    backbone: Annotated[Text, flag("resnet32, resnet18, fast, wide, narrow, small, mlp or module:function.")] = None,
     label: Annotated[Text, flag("Label column of Parquet files.")] = None,
     classes: Annotated[Text, flag("Only these classes: cat,dog, or a text file with one name a line.")] = None,
     skip_bad: Annotated[bool | None, flag("Leave out broken images instead of stopping.")] = None,
@@ -151,6 +150,7 @@ def paper(
     - `bic paper fig6 --data imagenet1000=PATH --data celeb10000=PATH`
     """
     from bic.paper import overview, run_experiment
+    from bic.report import paper as paper_tables
 
     progress, console = Progress("quiet" if quiet else "auto"), Console()
     if experiment is None:
