@@ -274,7 +274,7 @@ def test_a_memory_in_bytes_is_kept(bic, tmp_path):
 
 
 def test_an_unexpected_failure_exits_with_1_and_no_traceback(bic, monkeypatch):
-    monkeypatch.setattr(sys.modules["bic.run"], "make_plan", lambda *_: 1 / 0)
+    monkeypatch.setattr(sys.modules["bic.protocol"], "make_plan", lambda *_: 1 / 0)
     code, out, err = bic("run", "digits", *QUICK)
     assert (code, out) == (1, "")
     assert err.startswith("bic: failed: ZeroDivisionError")
@@ -382,7 +382,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(bic, kind: str, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(sys.modules["bic.run"], "run", fail)
+    monkeypatch.setattr(sys.modules["bic.protocol"], "run", fail)
     code, out, said = bic("run", "digits")
     assert (code, out) == (1, "")
     assert said.startswith(sentence)

@@ -98,7 +98,7 @@ def test_the_choice_is_recorded_and_holds_when_going_on(
         asked.append(True)
         return False
 
-    monkeypatch.setattr(sys.modules["bic.run"], "worth_compiling", choose)
+    monkeypatch.setattr(sys.modules["bic.protocol"], "worth_compiling", choose)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run(config(), tmp_path / "run", data=dataset)

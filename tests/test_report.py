@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from recorded_runs import plan, write_run
 
-import bic.report
 from bic.config import MemoryBudget, RunConfig, load_settings
 from bic.errors import UserError
 from bic.report import measures
@@ -416,19 +415,18 @@ def test_mistakes_get_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "no run can be shown" in said(__file__)
 
 
-def test_reports_need_no_torch() -> None:
-    """All of the package, with `bic` a bare namespace, since its own names bring torch."""
-    code = f"""
-import importlib, pkgutil, sys, types
-package = types.ModuleType("bic")
-package.__path__ = [{str(Path(bic.__file__).parent)!r}]
-sys.modules["bic"] = package
-import bic.report
+def test_neither_reports_nor_the_command_line_need_torch() -> None:
+    code = """
+import importlib, pkgutil, sys
+import bic.cli, bic.report
 names = [found.name for found in pkgutil.iter_modules(bic.report.__path__)]
 for name in names:
     importlib.import_module("bic.report." + name)
 assert "page" in names
 assert "torch" not in sys.modules
+for name in bic.__all__:
+    assert getattr(bic, name) is not None
+assert callable(bic.run) and "torch" in sys.modules and set(bic.__all__) <= set(dir(bic))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -108,7 +108,7 @@ def run(
     """
     flags = {name: value for name, value in locals().items() if name in RunConfig.model_fields}
     settings = load_settings(config, set_, flags)
-    from bic.run import run as run_protocol
+    from bic.protocol import run as run_protocol
 
     progress = Progress("quiet" if quiet else "auto")
     result = run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device)

@@ -9,8 +9,8 @@ from bic.config import RunConfig, checked
 from bic.data import open_dataset
 from bic.methods import METHODS
 from bic.progress import Progress
+from bic.protocol import run
 from bic.report.plots import picture
-from bic.run import run
 
 
 def demo(out: Path, *, seed: int, progress: Progress) -> list[dict[str, Any]]:

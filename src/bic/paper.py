@@ -17,11 +17,11 @@ from bic.data.encoded import DEFAULT_SIZE
 from bic.errors import UserError, unknown
 from bic.experiments import EXPERIMENTS, Experiment, Line, experiment
 from bic.progress import Progress, clock
+from bic.protocol import open_for, run
 from bic.recipes import PROTOCOLS, find_method, find_recipe
 from bic.record import to_json, write_file
 from bic.recorded import read_result
 from bic.report.paper import draw, markdown
-from bic.run import open_for, run
 
 OWN_RECIPES = {"digits": "demo", "cifar100": "paper-cifar100"}  # of the other data sets: paper-imagenet
 SHAPES = {"digits": (10, 144, 8), "cifar100": (100, 500, 32)}  # classes, training images of each, and their side
