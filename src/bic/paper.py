@@ -182,8 +182,9 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
     """The experiment's content: ours beside the paper's, from recorded runs alone. Lines without any are left out."""
     panels = []
     for panel in found.panels:
-        own = [(line, [job for job in jobs_of(line, recipe, seeds) if job.done(out)]) for line in panel.lines]
-        lines = [_line(line, panel.metric, done, out) for line, done in own if done]
+        every = [(line, [(job, job.done(out)) for job in jobs_of(line, recipe, seeds)]) for line in panel.lines]
+        done = [(line, [(job, result) for job, result in own if result is not None]) for line, own in every]
+        lines = [_line(line, panel.metric, own) for line, own in done if own]
         panels += [{"title": panel.title, "metric": panel.metric, "lines": lines}] if lines else []
     return {
         "name": found.name, "title": found.title, "claim": found.claim, "note": found.note,
@@ -191,14 +192,14 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
     }  # fmt: skip
 
 
-def _line(line: Line, metric: str, own: Sequence[Job], out: Path) -> dict[str, Any]:
+def _line(line: Line, metric: str, own: Sequence[tuple[Job, Mapping[str, Any]]]) -> dict[str, Any]:
     """A line's figures: mean and spread over seeds after each step."""
-    results = [read_result(out / job.folder) for job in own]
+    results = [result for _, result in own]
     steps = results[0]["steps"]
     columns = [[result["steps"][number][metric] for result in results] for number in range(len(steps))]
     return {
         "name": line.name, "method": line.settings["method"], "bound": line.bound, "paper": list(line.paper),
-        "seeds": [job.seed for job in own], "runs": [job.folder for job in own],
+        "seeds": [job.seed for job, _ in own], "runs": [job.folder for job, _ in own],
         "seen": [step["seen"] for step in steps],
         "mean": [statistics.mean(column) for column in columns],
         "spread": [statistics.stdev(column) if len(column) > 1 else None for column in columns],

@@ -67,7 +67,7 @@ def _caption(panel: Content) -> str:
     seeds = sorted({len(line["seeds"]) for line in panel["lines"]})
     spread = "" if seeds == [1] else "; ± standard deviation over seeds"
     bound = "* sees old data; " if any(line["bound"] for line in panel["lines"]) else ""
-    return f"{bound}seeds: {', '.join(map(str, seeds))}{spread}"
+    return f"{bound}number of seeds: {' or '.join(map(str, seeds))}{spread}"
 
 
 def degradation(content: Content) -> Iterator[tuple[str, list[float], Sequence[float]]]:
