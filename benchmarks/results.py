@@ -1,4 +1,4 @@
-"""Writes the tables of recorded results into README.md and docs/results.md, between their markers.
+"""Writes the tables of recorded results into the README and the documents, between their markers.
 
     python benchmarks/results.py [--check]
 
@@ -19,6 +19,7 @@ from bic.paper import find, gather
 from bic.report.paper import sections
 from bic.report.published import PUBLISHED
 from bic.report.tables import UPPER_BOUNDS
+from bic.steps import step_sizes
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/paper.md")
@@ -27,19 +28,30 @@ Row = list[str]
 
 METHODS = ("finetune", "lwf", "icarl", "eeil", "distill", "bic", *UPPER_BOUNDS)
 
-# Of CIFAR-100 with its 2,000 exemplars; runs that differ in one of these belong to other tables.
-USUAL = {"dataset": "cifar100", "classes": None, "order_seed": 1993, "class_order": None, "exemplars": "herding"}
-USUAL |= {"held_out": 0.1, "memory": {"images": 2000, "bytes": None}}
 
-PAPER_5X20 = {curve.method: curve.accuracies for curve in PUBLISHED if curve.source == "Table 3"}
+def protocol(dataset: str, *, memory: int, held_out: float) -> dict[str, Any]:
+    """What the runs of a table share; runs that differ in one of these belong to other tables."""
+    usual = {"dataset": dataset, "classes": None, "order_seed": 1993, "class_order": None, "exemplars": "herding"}
+    return {**usual, "held_out": held_out, "memory": {"images": memory, "bytes": None}}
+
+
+CIFAR = protocol("cifar100", memory=2000, held_out=0.1)
+GLYPHS = protocol("glyphs10000", memory=50_000, held_out=0.2)
+OMNIGLOT = protocol("omniglot", memory=8000, held_out=0.2)
+
+
+def published(table: str) -> dict[str, tuple[float, ...]]:
+    return {curve.method: curve.accuracies for curve in PUBLISHED if curve.source == table}
 
 
 def load(folder: Path = ROOT / "results") -> list[Result]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
 
 
-def select(results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic") -> list[Result]:
-    """All seeds of one run by the usual protocol."""
+def select(
+    results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic", usual: dict[str, Any] = CIFAR
+) -> list[Result]:
+    """All seeds of one run by a protocol."""
     found = [
         result
         for result in results
@@ -47,7 +59,7 @@ def select(results: Iterable[Result], *, recipe: str, sizes: Iterable[int], meth
         and result["method"] == method
         and result["config"]["recipe"]["name"] == recipe
         and result["config"]["step_sizes"] == list(sizes)
-        and result["config"].items() >= USUAL.items()
+        and result["config"].items() >= usual.items()
     ]
     return sorted(found, key=lambda result: int(result["seed"]))
 
@@ -94,20 +106,43 @@ def steps_header(sizes: Iterable[int], seen: int = 0) -> Row:
     return ["", *(str(seen := seen + size) for size in sizes), "average", "min", "seeds"]
 
 
-def five_steps(results: list[Result]) -> Iterator[str]:
-    """All methods at 5 × 20 in the fast recipe, beside the paper."""
-    sizes, rows = [20] * 5, []
+def methods(results: list[Result], *, recipe: str, sizes: list[int], usual: dict[str, Any] = CIFAR) -> list[Row]:
+    """A line for every method that was run."""
+    rows = []
     for method in METHODS:
-        runs = select(results, recipe="fast", sizes=sizes, method=method)
+        runs = select(results, recipe=recipe, sizes=sizes, method=method, usual=usual)
         name = f"{method} *" if method in UPPER_BOUNDS else f"**{method}**" if method == "bic" else method
         if runs:
             rows.append(row(name, runs))
         if runs and method == "bic":
             rows.append(row("the same, uncorrected", runs, key="top1_uncorrected", timed=False))
-    for method, figures in PAPER_5X20.items():
-        average = f"{statistics.mean(figures):.2f}"
-        rows.append([f"{method}, the paper", *(f"{each:.2f}" for each in figures), average, "", ""])
+    return rows
+
+
+def theirs(name: str, figures: tuple[float, ...]) -> Row:
+    return [name, *(f"{each:.2f}" for each in figures), f"{statistics.mean(figures):.2f}", "", ""]
+
+
+def five_steps(results: list[Result]) -> Iterator[str]:
+    """All methods at 5 × 20 in the fast recipe, beside the paper."""
+    sizes = [20] * 5
+    rows = methods(results, recipe="fast", sizes=sizes)
+    rows += [theirs(f"{method}, the paper", figures) for method, figures in published("Table 3").items()]
     return table(steps_header(sizes), rows)
+
+
+def glyphs(results: list[Result]) -> Iterator[str]:
+    """10,000 characters in ten steps, beside the paper's 10,000 faces."""
+    sizes = [1000] * 10
+    rows = methods(results, recipe="characters", sizes=sizes, usual=GLYPHS)
+    rows += [theirs(f"{method}, the paper, faces", figures) for method, figures in published("Table 2").items()]
+    return table(steps_header(sizes), rows)
+
+
+def omniglot(results: list[Result]) -> Iterator[str]:
+    """1,623 handwritten characters in ten steps, all methods."""
+    sizes = step_sizes(1623, steps=10)
+    return table(steps_header(sizes), methods(results, recipe="characters", sizes=sizes, usual=OMNIGLOT))
 
 
 def recipes(results: list[Result]) -> Iterator[str]:
@@ -115,10 +150,7 @@ def recipes(results: list[Result]) -> Iterator[str]:
     sizes = [20] * 5
     names = {"fast": "`fast`", "best": "`best`", "paper-cifar100": "`paper-cifar100`, 25 epochs"}
     rows = [row(name, runs) for recipe, name in names.items() if (runs := select(results, recipe=recipe, sizes=sizes))]
-    figures = PAPER_5X20["bic"]
-    rows.append(
-        ["the paper, 250 epochs", *(f"{each:.2f}" for each in figures), f"{statistics.mean(figures):.2f}", "", ""]
-    )
+    rows.append(theirs("the paper, 250 epochs", published("Table 3")["bic"]))
     return table(steps_header(sizes), rows)
 
 
@@ -150,6 +182,8 @@ TABLES: dict[str, Callable[[list[Result]], Iterator[str]]] = {
     "five-steps": five_steps,
     "recipes": recipes,
     "protocols": protocols,
+    "glyphs": glyphs,
+    "omniglot": omniglot,
 }
 
 

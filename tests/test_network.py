@@ -47,7 +47,8 @@ def test_resnet18_has_11_689_512_parameters() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
-    ("backbone", "size"), [("resnet32", 32), ("resnet18", 64), ("fast", 32), ("wide", 32), ("narrow", 32), ("small", 8)]
+    ("backbone", "size"),
+    [("resnet32", 32), ("resnet18", 64), ("fast", 32), ("wide", 32), ("strokes", 28), ("small", 8)],
 )
 def test_images_become_one_score_a_class(backbone: str, size: int, channels: int) -> None:
     network = Network(backbone, channels=channels, image_size=size).eval()

@@ -19,6 +19,7 @@ _TRIANGLE = {"schedule": "triangle", "nesterov": True, "weight_decay": 5e-4}
 _MUON = {"learning_rate": 0.1, "kernel_rate": 0.05, "later_rate": 0.3}
 _SMALL_CROP = {"crop_padding": 2, "crop_fill": "mirror", "flip": True}
 _FAST = {"batch_size": 64, **_TRIANGLE, **_MUON, **_SMALL_CROP}
+_BLACK_CROP = {"crop_fill": "black", "flip": False}
 _CROP = {"crop_padding": 4, "flip": True}
 _VGG = {"image_size": 224, "resize": 256, "random_resize": (256, 512), "flip": True}
 
@@ -28,6 +29,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "paper-imagenet": {"backbone": "resnet18", "epochs": 100, **_IMAGENET, **_VGG},
     "fast": {"backbone": "fast", "epochs": 5, "first_epochs": 8, **_FAST},
     "best": {"backbone": "wide", "epochs": 12, "first_epochs": 20, **_FAST},  # an hour on two processor cores
+    # No flips and no colours: drawn or printed characters, thousands of them, white on black.
+    "characters": {"backbone": "strokes", "epochs": 5, "first_epochs": 8, **_FAST, **_BLACK_CROP},
     # Short enough that the bias towards new classes shows on data as easy as digits.
     "demo": {"backbone": "mlp", "epochs": 2, "batch_size": 32, "learning_rate": 0.15, **_TRIANGLE},
     "vectors": {"backbone": "mlp", "epochs": 20, "batch_size": 64, "learning_rate": 0.05, **_TRIANGLE},
