@@ -46,12 +46,13 @@ def decide(
 ) -> tuple[bool, list[str]]:
     """The decision, and what is said, where an image takes so many seconds."""
 
-    def seconds(plan: object, dataset: Dataset, *, compiled: bool) -> float:
-        if compiled and isinstance(quick, Exception):
+    def seconds(network: object, images: object, forward: object = None) -> float:
+        if forward is not None and isinstance(quick, Exception):
             raise quick
-        return quick if compiled else plain  # type: ignore[return-value]
+        return plain if forward is None else quick  # type: ignore[return-value]
 
-    monkeypatch.setattr("bic.compiling._seconds_per_image", seconds)
+    monkeypatch.setattr("bic.compiling.seconds_per_image", seconds)
+    monkeypatch.setattr("bic.compiling.compiled_forward", lambda network: network)
     progress = Lines()
     return worth_compiling(make_plan(config(epochs=epochs), dataset), dataset, progress, "cpu"), progress.said
 
@@ -71,6 +72,16 @@ def test_a_run_too_short_to_pay_says_so(monkeypatch: pytest.MonkeyPatch, dataset
     compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.005, quick=0)  # 216,000 images
     assert not compiles
     assert said == ["not compiling the network: about 18 min of training ahead, too few to pay for it"]
+
+
+def test_a_moment_of_other_work_does_not_decide(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
+    """The plain network is timed again after compiling, in turns with the compiled one."""
+    timed = iter([0.05, 0.03, 0.02, 0.03, 0.02, 0.03, 0.02, 0.03])  # first plain while something else ran
+    monkeypatch.setattr("bic.compiling.seconds_per_image", lambda *_: next(timed))
+    monkeypatch.setattr("bic.compiling.compiled_forward", lambda network: network)
+    progress = Lines()
+    assert not worth_compiling(make_plan(config(epochs=1000), dataset), dataset, progress, "cpu")
+    assert "0.67 × the speed" in progress.said[1]
 
 
 def test_a_long_run_compiles_if_that_is_faster(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:

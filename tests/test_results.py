@@ -33,7 +33,7 @@ def recorded(
     steps = [
         {"top1": each, "top1_uncorrected": each / 2, "seconds": {"stage1": 50.0, "memory": 10.0}} for each in accuracies
     ]
-    config = {**results.USUAL, "recipe": {"name": "fast"}, "step_sizes": [20] * len(accuracies), **changed}
+    config = {**results.CIFAR, "recipe": {"name": "fast"}, "step_sizes": [20] * len(accuracies), **changed}
     made_with = {"threads": threads}
     about = {"method": method, "seed": seed, "complete": complete, "config": config, "made_with": made_with}
     return {**about, "steps": steps}
