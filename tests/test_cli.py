@@ -96,6 +96,10 @@ def test_a_run_leaves_its_folder_and_does_nothing_the_second_time(bic, tmp_path)
     assert bic("run", "digits", *QUICK)[0] == 0
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != ".lock"}
     assert bic("show", folder)[1] == out
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "result.json").write_bytes((folder / "result.json").read_bytes())
+    assert bic("show", alone)[1] == out
 
 
 def test_a_second_run_says_that_there_is_nothing_to_do(bic):

@@ -118,13 +118,14 @@ def run(
 
 @app.command
 def show(run: Path) -> None:
-    """Print the tables of a run folder.
+    """Print the tables of a run folder, or of a folder with its `result.json` alone.
 
     Example: `bic show runs/demo/bic`
     """
     from bic.recorded import read_config, read_result
 
-    read_config(run)
+    if (run / "config.json").exists() or not (run / "result.json").exists():
+        read_config(run)
     _print_run(read_result(run))
 
 
