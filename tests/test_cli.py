@@ -100,6 +100,7 @@ def test_a_run_leaves_its_folder_and_does_nothing_the_second_time(bic, tmp_path)
     alone.mkdir()
     (alone / "result.json").write_bytes((folder / "result.json").read_bytes())
     assert bic("show", alone)[1] == out
+    assert bic("show", alone / "result.json")[1] == out
 
 
 def test_a_second_run_says_that_there_is_nothing_to_do(bic):
@@ -142,8 +143,8 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--config", "missing.toml"], ["cannot read missing.toml", "check --config"]),
         (["run", "missing.npz"], ["missing.npz"]),
         (["run", "cifar100"], ["bic data get cifar100", "--data PATH"]),
-        (["show", "nowhere"], ["nowhere has no readable config.json"]),
-        (["run", "digits", "--device", "banana"], ["cannot use --threads None, --device banana"]),
+        (["show", "nowhere"], ["nowhere does not exist; give a folder"]),
+        (["run", "digits", "--device", "banana"], ["cannot use --device banana here"]),
         (["run", "digits", "--threads", "0"], ["cannot use --threads 0"]),
         (["run", "digits", "--memory", "9" * 25], ["memory.images must be less than"]),
         (["run", "digits", "--set", "recipe=5"], ["recipe"]),

@@ -53,6 +53,7 @@ def decide(
 
     monkeypatch.setattr("bic.compiling.seconds_per_image", seconds)
     monkeypatch.setattr("bic.compiling.compiled_forward", lambda network: network)
+    monkeypatch.setattr("bic.compiling.FEW_PIXELS", 200_000 * 8**2)
     progress = Lines()
     return worth_compiling(make_plan(config(epochs=epochs), dataset), dataset, progress, "cpu"), progress.said
 
@@ -60,6 +61,11 @@ def decide(
 def test_images_ahead_are_counted(dataset: Dataset) -> None:
     # 6 classes of 24 images, and a memory of 36 in two later steps, ten times.
     assert _images_ahead(make_plan(config(epochs=10), dataset), dataset) == 10 * (6 * 24 + 2 * 36)
+    # No more exemplars than there are images; of a budget in bytes, as many as fit: 64 bytes and a little each.
+    everything = make_plan(config(epochs=10, memory=10_000), dataset)
+    assert _images_ahead(everything, dataset) == 10 * 3 * 6 * 24
+    some = _images_ahead(make_plan(config(epochs=10, memory="10kB"), dataset), dataset)
+    assert 10 * 6 * 24 < some < 10 * 3 * 6 * 24
     # All data of 2, 4 and 6 classes: twice as much as there is, which is near enough to 1 + 2/2.
     assert _images_ahead(make_plan(config(epochs=10, method="joint"), dataset), dataset) == 10 * 2 * 6 * 24
 
@@ -69,14 +75,17 @@ def test_a_short_run_is_not_even_measured(monkeypatch: pytest.MonkeyPatch, datas
 
 
 def test_a_run_too_short_to_pay_says_so(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
-    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.005, quick=0)  # 216,000 images
+    compiles, said = decide(
+        monkeypatch, dataset, epochs=1000, plain=0.005, quick=0
+    )  # 216,000 images, and a third for the teacher
     assert not compiles
-    assert said == ["not compiling the network: about 18 min of training ahead, too few to pay for it"]
+    assert said == ["not compiling the network: about 24 min of training ahead, too few to pay for it"]
 
 
 def test_a_moment_of_other_work_does_not_decide(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
     """The plain network is timed again after compiling, in turns with the compiled one."""
     timed = iter([0.05, 0.03, 0.02, 0.03, 0.02, 0.03, 0.02, 0.03])  # first plain while something else ran
+    monkeypatch.setattr("bic.compiling.FEW_PIXELS", 0)
     monkeypatch.setattr("bic.compiling.seconds_per_image", lambda *_: next(timed))
     monkeypatch.setattr("bic.compiling.compiled_forward", lambda network: network)
     progress = Lines()
@@ -87,7 +96,7 @@ def test_a_moment_of_other_work_does_not_decide(monkeypatch: pytest.MonkeyPatch,
 def test_a_long_run_compiles_if_that_is_faster(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
     compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.02, quick=0.016)
     assert compiles
-    assert "72 min" in said[0]
+    assert "96 min" in said[0]
     assert "1.25 × the speed" in said[1]
     compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.02, quick=0.02)
     assert not compiles

@@ -89,7 +89,7 @@ def test_numbers_may_have_gaps_and_are_their_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x_test": None, "y_test": None}, "it has no x_test, y_test, only x_train, y_train"),
+        ({"x_test": None, "y_test": None}, "has no array x_test, y_test; add what is missing"),
         ({"y_train": [0, 1, 1]}, r"one label an image, got .* y_train int64 \[3\]"),
         ({"y_train": np.array([0, None])}, "can't read .*Object arrays"),
         ({"x_train": np.array(["a", None])}, "can't read .*Object arrays"),

@@ -72,6 +72,13 @@ def test_only_complete_runs_of_the_same_protocol_count() -> None:
     assert [run["seed"] for run in found] == [0, 1]
 
 
+@pytest.mark.parametrize("changed", [{}, {"recipe": {"name": "fast", "epochs": 20}}, {"fingerprint": "other"}])
+def test_a_row_refuses_runs_that_differ_in_more_than_their_seed(changed: dict[str, Any]) -> None:
+    seed = 1 if changed else 0
+    with pytest.raises(SystemExit, match="differ in their seed"):
+        results.select([recorded(0, 80, 70), recorded(seed, 81, 71, **changed)], recipe="fast", sizes=[20, 20])
+
+
 def test_recorded_runs_are_whole() -> None:
     for path in (ROOT / "results").glob("*/result.json"):
         result = json.loads(path.read_text())

@@ -118,12 +118,13 @@ def run(
 
 @app.command
 def show(run: Path) -> None:
-    """Print the tables of a run folder, or of a folder with its `result.json` alone.
+    """Print the tables of a run folder, or of its `result.json` alone.
 
     Example: `bic show runs/demo/bic`
     """
     from bic.recorded import read_config, read_result
 
+    run = run.parent if run.is_file() else run
     if (run / "config.json").exists() or not (run / "result.json").exists():
         read_config(run)
     _print_run(read_result(run))

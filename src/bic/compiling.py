@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bic.config import Plan
-from bic.cost import fresh_network, images_trained_on, seconds_per_image
+from bic.cost import fresh_network, images_trained_on, seconds_per_image, with_teacher
 from bic.data.images import Dataset
 from bic.network import Network
 from bic.progress import Progress
@@ -15,7 +15,7 @@ from bic.recipes import find_method
 
 LONG_RUN = 60 * 60  # seconds of training below which the two minutes of compiling are not even tried
 ROUNDS = 3
-FEW_IMAGES = 200_000  # over all epochs: over before a measurement would be worth it
+FEW_PIXELS = 200_000 * 32**2  # over all epochs: over before a measurement would be worth it
 
 
 def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
@@ -27,11 +27,11 @@ def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
 def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: str) -> bool:
     """Whether a run will be over sooner with its network compiled. Says why."""
     images = _images_ahead(plan, dataset)
-    if images <= FEW_IMAGES or device != "cpu":
+    if images * (dataset.image_size or 1) ** 2 <= FEW_PIXELS or device != "cpu":
         return False
     network, batch = _network_and_batch(plan, dataset)
     plain = seconds_per_image(network, batch)
-    ahead = images * plain
+    ahead = images * plain * with_teacher(find_method(plan.method))
     if ahead < LONG_RUN:
         progress.say(f"not compiling the network: about {ahead / 60:.0f} min of training ahead, too few to pay for it")
         return False
@@ -54,7 +54,10 @@ def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: st
 
 
 def _images_ahead(plan: Plan, dataset: Dataset) -> int:
-    counts = {"num_images": len(dataset.train), "num_exemplars": plan.memory.images or 0}
+    exemplars = plan.memory.images
+    if exemplars is None:
+        exemplars = int((plan.memory.bytes or 0) / dataset.train.sampled_bytes().mean())
+    counts = {"num_images": len(dataset.train), "num_exemplars": exemplars}
     return images_trained_on(plan.recipe, find_method(plan.method), num_steps=len(plan.step_sizes), **counts)
 
 

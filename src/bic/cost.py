@@ -21,8 +21,13 @@ def images_trained_on(recipe: Recipe, method: Method, *, num_images: int, num_ex
     epochs, first_epochs = recipe.epochs, recipe.first_epochs or recipe.epochs
     if method.sees_old_data == "network":  # every step anew, on all that was seen
         return first_epochs * first * num_steps * (num_steps + 1) // 2
-    exemplars = num_exemplars * (num_steps - 1) if method.keeps_exemplars else 0
+    exemplars = min(num_exemplars, num_images) * (num_steps - 1) if method.keeps_exemplars else 0
     return first_epochs * first + epochs * (num_images - first + exemplars)
+
+
+def with_teacher(method: Method) -> float:
+    """An update's cost, where a student's forward and backward pass are 1: the teacher's forward pass is a third."""
+    return 4 / 3 if method.uses_teacher else 1.0
 
 
 def seconds_per_image(network: Network, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bic.config import RunConfig, checked
-from bic.cost import fresh_network, images_trained_on, seconds_per_image
+from bic.cost import fresh_network, images_trained_on, seconds_per_image, with_teacher
 from bic.data import Dataset
 from bic.data.encoded import DEFAULT_SIZE
 from bic.errors import UserError, unknown
@@ -69,10 +69,9 @@ class Job:
         method, recipe = find_method(settings["method"]), find_recipe(self.config(), num_classes=num_classes)
         exemplars = settings.get("memory", {}).get("images", PROTOCOLS[self.dataset][1])
         counts = {"num_images": num_classes * per_class, "num_exemplars": exemplars, "num_steps": settings["steps"]}
-        # A teacher's forward pass costs a third of an update.
-        factor = 4 / 3 if method.uses_teacher else 1
         side = recipe.image_size or min(side, DEFAULT_SIZE)
-        return factor * images_trained_on(recipe, method, **counts) * _seconds_per_image(recipe.backbone, side)
+        images = images_trained_on(recipe, method, **counts)
+        return images * with_teacher(method) * _seconds_per_image(recipe.backbone, side)
 
 
 def _short(value: Any) -> str:

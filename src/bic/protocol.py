@@ -57,7 +57,8 @@ def run(
         torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot use --threads {threads}, --device {device} here ({error}); change them") from error
+        asked = f"--device {device}" if threads is None else f"--threads {threads}, --device {device}"
+        raise UserError(f"cannot use {asked} here ({error}); change that") from error
     with joined(device) as team:
         progress = progress if team.first else Progress("quiet")
         dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)

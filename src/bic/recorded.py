@@ -25,6 +25,8 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
     """A JSON object that has these keys at least."""
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist; give a folder that bic run has made")
     try:
         content = json.loads((folder / name).read_bytes())
         return {**content, **{key: content[key] for key in keys}}

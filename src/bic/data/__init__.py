@@ -53,6 +53,8 @@ def open_dataset(
         dataset = open_cifar(found, name_or_path, label)
     elif name_or_path in SIZES:
         raise UserError(f"{name_or_path} must be fetched from its owners; then pass --data PATH")
+    elif name_or_path == "celeb10000":
+        raise UserError("celeb10000 is no longer distributed; pass other data of 10,000 classes by --data PATH")
     else:
         source = Path(name_or_path).expanduser()
         dataset = open_source(source, source.resolve().stem, label, wanted, reader)

@@ -22,7 +22,7 @@ def open_npz(path: Path, name: str) -> Dataset:
     # Opened here, because numpy leaves a file that it can't read open.
     with reading(path), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         found = {key: file[key] for key in (*REQUIRED, "classes") if key in file}
-        check(found)
+        check(found, path)
         x_train, x_test = as_images(found["x_train"], found["x_test"])
         names = found["classes"].astype(str).tolist() if "classes" in found else None
         classes, y_train, y_test = number_labels(found["y_train"].tolist(), found["y_test"].tolist(), names)
@@ -30,10 +30,10 @@ def open_npz(path: Path, name: str) -> Dataset:
     return Dataset(name=name, classes=classes, train=train, test=test)
 
 
-def check(found: dict[str, Array]) -> None:
-    """Raise ValueError unless the arrays are there, of known types and shapes, and fit each other."""
+def check(found: dict[str, Array], path: Path) -> None:
+    """Raise UserError or ValueError unless the arrays are there, of known types and shapes, and fit each other."""
     if missing := [key for key in REQUIRED if key not in found]:
-        raise ValueError(f"it has no {', '.join(missing)}, only {', '.join(found)}")
+        raise UserError(f"{path} has no array {', '.join(missing)}; add what is missing with numpy.savez")
     given = ", ".join(f"{key} {array.dtype} {list(array.shape)}" for key, array in found.items())
     train, test = found["x_train"], found["x_test"]
     shape = train.shape[1:]

@@ -133,6 +133,8 @@ def find(places: Iterable[Path]) -> list[Path]:
 
 def load(path: Path) -> Run:
     """One run; UserError, in one sentence, if it cannot be shown."""
+    if (path / "result.json").is_file() and not (path / "config.json").exists():
+        path /= "result.json"  # alone
     if path.is_dir():
         config = read_config(path)
         if not (path / "result.json").exists():
