@@ -69,7 +69,7 @@ def run(
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
     step_sizes: Annotated[Text, flag("Classes per step instead, such as 50,10,10.")] = None,
     method: Annotated[Text, flag("bic, distill, finetune, lwf, icarl, eeil, fc-retrain or joint.")] = None,
-    recipe: Annotated[Text, flag("fast, best, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
+    recipe: Annotated[Text, flag("fast, best, characters, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     exemplars: Annotated[Literal["herding", "random"] | None, flag("How old images are chosen.")] = None,
     held_out: Annotated[float | None, flag("Share of the exemplars held out for the correction.")] = None,

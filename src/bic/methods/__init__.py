@@ -1,4 +1,4 @@
-"""All methods, by name. To add one: its Method in a file of its own, and its name here."""
+"""All methods, by name. To add one: its Method in one of these files, and its name here."""
 
 from bic.methods.bic import BIC, BIC_TRAINED, DISTILL, FC_RETRAIN, FINETUNE, JOINT, classification_only
 from bic.methods.method import Loss, Losses, Method
