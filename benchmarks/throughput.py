@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bic.compiling import compiled_forward
 from bic.config import MemoryBudget, Recipe
 from bic.correction import Correction, fit_correction
 from bic.data.images import array_set
@@ -89,12 +90,12 @@ class Engine:
         self.flops = 3 * forward_flops(self.network) + (forward_flops(self.network) if distils else 0)
         if distils:
             self.network.head.grow(NEW)
-        if compiled:
-            self.network.backbone.compile()
-            if self.teacher is not None:
-                self.teacher.folded.backbone.compile()
         self.recipe = recipe.model_copy(update={"epochs": 1})
         self.training = Training.start(self.network, self.recipe)
+        if compiled:
+            self.training.compiled = compiled_forward(self.network)
+            if self.teacher is not None:
+                self.teacher.forward = compiled_forward(self.teacher.folded)
 
     def epoch(self) -> tuple[float, float]:
         """Seconds of one epoch, and of those the seconds outside the network."""
@@ -102,16 +103,18 @@ class Engine:
         self.training.epoch = 0
         teacher: Any = None if self.teacher is None else inside.wrap(self.teacher)
         backward, step, forward = torch.autograd.backward, self.training.optimiser.step, self.network.forward
+        compiled = self.training.compiled
         torch.autograd.backward = inside.wrap(backward)
         self.training.optimiser.step = inside.wrap(step)
         self.network.forward = inside.wrap(forward)
+        self.training.compiled = None if compiled is None else inside.wrap(compiled)
         loss = inside.wrap(lambda scores, labels, targets: distilling(scores, labels, targets, (OLD, NEW)))
         start = time.perf_counter()
         try:
             fit(self.training, Batches(self.images, self.recipe, (0,)), loss, self.recipe, teacher=teacher)
         finally:
             torch.autograd.backward, self.training.optimiser.step = backward, step
-            self.network.forward = forward
+            self.network.forward, self.training.compiled = forward, compiled
         seconds = time.perf_counter() - start
         return seconds, seconds - inside.seconds
 

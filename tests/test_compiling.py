@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +143,20 @@ def test_a_compiled_backbone_gives_the_same_scores_and_gradients_while_its_head_
             torch.autograd.grad(each.square().sum(), list(network.parameters())) for each in (scores, expected)
         )
         torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+def test_a_run_compiles_student_and_teacher(monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path) -> None:
+    compiled: list[Network] = []
+
+    def note(network: Network) -> Callable[[torch.Tensor], torch.Tensor]:
+        compiled.append(network)
+        return compiled_forward(network)
+
+    monkeypatch.setattr("bic.learner.compiled_forward", note)
+    result = run(config(steps=2, compile=True, method="distill"), tmp_path / "run", data=dataset)
+    assert result["complete"]
+    first, second, teacher = compiled
+    assert first is second
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())

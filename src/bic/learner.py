@@ -161,7 +161,10 @@ class Learner:
         """One phase of training, from its start or from where it was interrupted."""
         step, heads = lesson.step.number, self.model.heads
         training = Training.start(self.model.network, recipe)
-        training.compiled = compiled_forward(self.model.network) if self.plan.compile else None
+        if self.plan.compile:
+            training.compiled = compiled_forward(self.model.network)
+            if teacher is not None:
+                teacher.forward = compiled_forward(teacher.folded)
         if (resume := lesson.resumed(phase)) is not None:
             training.restore(resume.tensors, resume.epoch)
         kept: Tensors = {}
