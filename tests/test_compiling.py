@@ -76,9 +76,8 @@ def test_a_short_run_is_not_even_measured(monkeypatch: pytest.MonkeyPatch, datas
 
 
 def test_a_run_too_short_to_pay_says_so(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
-    compiles, said = decide(
-        monkeypatch, dataset, epochs=1000, plain=0.005, quick=0
-    )  # 216,000 images, and a third for the teacher
+    # 216,000 images, and a third of their time for the teacher.
+    compiles, said = decide(monkeypatch, dataset, epochs=1000, plain=0.005, quick=0)
     assert not compiles
     assert said == ["not compiling the network: about 24 min of training ahead, too few to pay for it"]
 
