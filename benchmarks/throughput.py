@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bic.compiling import compiled_forward
+from bic.compiling import compile_training
 from bic.config import MemoryBudget, Recipe
 from bic.correction import Correction, fit_correction
 from bic.data.images import array_set
@@ -93,9 +93,7 @@ class Engine:
         self.recipe = recipe.model_copy(update={"epochs": 1})
         self.training = Training.start(self.network, self.recipe)
         if compiled:
-            self.training.compiled = compiled_forward(self.network)
-            if self.teacher is not None:
-                self.teacher.forward = compiled_forward(self.teacher.folded)
+            compile_training(self.training, self.network, self.teacher)
 
     def epoch(self) -> tuple[float, float]:
         """Seconds of one epoch, and of those the seconds outside the network."""

@@ -153,7 +153,7 @@ def test_a_run_compiles_student_and_teacher(monkeypatch: pytest.MonkeyPatch, dat
         compiled.append(network)
         return compiled_forward(network)
 
-    monkeypatch.setattr("bic.learner.compiled_forward", note)
+    monkeypatch.setattr("bic.compiling.compiled_forward", note)
     result = run(config(steps=2, compile=True, method="distill"), tmp_path / "run", data=dataset)
     assert result["complete"]
     first, second, teacher = compiled

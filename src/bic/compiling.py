@@ -12,6 +12,7 @@ from bic.data.images import Dataset
 from bic.network import Network
 from bic.progress import Progress
 from bic.recipes import find_method
+from bic.train import Teacher, Training
 
 LONG_RUN = 60 * 60  # seconds of training below which the two minutes of compiling are not even tried
 ROUNDS = 3
@@ -22,6 +23,13 @@ def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
     """The network's forward pass with its backbone compiled. The head, which grows, is left as it is."""
     backbone = torch.compile(network.backbone, dynamic=True)
     return lambda images: network.head(backbone(network.normalised(images)))
+
+
+def compile_training(training: Training, network: Network, teacher: Teacher | None) -> None:
+    """Let the training of a network use compiled forward passes, its own and its teacher's."""
+    training.compiled = compiled_forward(network)
+    if teacher is not None:
+        teacher.forward = compiled_forward(teacher.folded)
 
 
 def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: str) -> bool:

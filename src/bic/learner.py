@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from bic.compiling import compiled_forward
+from bic.compiling import compile_training
 from bic.config import Plan, Recipe
 from bic.correction import fit_held_out
 from bic.data.decode import View
@@ -162,9 +162,7 @@ class Learner:
         step, heads = lesson.step.number, self.model.heads
         training = Training.start(self.model.network, recipe)
         if self.plan.compile:
-            training.compiled = compiled_forward(self.model.network)
-            if teacher is not None:
-                teacher.forward = compiled_forward(teacher.folded)
+            compile_training(training, self.model.network, teacher)
         if (resume := lesson.resumed(phase)) is not None:
             training.restore(resume.tensors, resume.epoch)
         kept: Tensors = {}
