@@ -196,13 +196,14 @@ def _parse_assignment(assignment: str) -> tuple[str, Any]:
         return name.strip(), text
 
 
-def checked(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
-    """Build settings, turning what pydantic finds wrong into one sentence."""
+def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> Kind:
+    """Build settings, turning what pydantic finds wrong into one sentence; `under` is where they stand in others."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"])
+        parts = problem["loc"]  # none where several settings do not fit each other
+        place = under + ".".join(map(str, parts)) if parts else ""
         if problem["type"] == "extra_forbidden":
             raise unknown("setting", place, kind.model_fields) from error
         message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")

@@ -79,7 +79,7 @@ def find_recipe(config: RunConfig, *, default: str = "fast", num_classes: int = 
         if config.epochs is not None and chosen.get(part):
             chosen[part] = max(1, round(chosen[part] * config.epochs / chosen["epochs"]))
     chosen |= {key: value for key in ("epochs", "backbone") if (value := getattr(config, key)) is not None}
-    return checked(Recipe, chosen)
+    return checked(Recipe, chosen, under="recipe.")
 
 
 def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
