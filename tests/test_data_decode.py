@@ -43,6 +43,31 @@ def test_simplejpeg_decodes_plain_files_and_leaves_the_rest(monkeypatch) -> None
                 VIEW.decode(encoded)
 
 
+@pytest.mark.parametrize("subsampling", [0, 1, 2])  # colours of as many pixels as brightness, a half and a quarter
+@pytest.mark.parametrize(("width", "height"), [(333, 250), (250, 333), (901, 707)])
+def test_rows_below_the_square_are_not_decoded(subsampling: int, width: int, height: int, monkeypatch) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    out = io.BytesIO()
+    picture(4, width, height).save(out, "JPEG", subsampling=subsampling)
+    view = View(channels=3, size=100)
+    cuts = [Cut(side, 0.3, y, mirrored=True) for side in (110, 170) for y in (0.0, 0.37, 0.7)]
+    ours = [view.decode(out.getvalue(), cut) for cut in cuts]
+    decode, shares = simplejpeg.decode_jpeg, []
+
+    def counted(source: bytes, *args: object, **options: object) -> object:
+        shares.append(simplejpeg.decode_jpeg_header(source)[0] / height)
+        return decode(source, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(simplejpeg, "decode_jpeg", counted)
+        for cut in cuts:
+            view.decode(out.getvalue(), cut)
+    assert min(shares) < 0.7
+    assert np.mean(shares) < 0.95
+    monkeypatch.setattr(decode_module, "ROWS_BELOW", height)  # now all rows are
+    assert all(torch.equal(view.decode(out.getvalue(), cut), one) for cut, one in zip(cuts, ours, strict=True))
+
+
 def test_every_kind_shows_the_same_picture() -> None:
     views = {kind: VIEW.decode(encoded).float() for kind, encoded in kinds(3).items()}
     for kind in ("plain", "progressive", "turned", "cmyk"):
@@ -108,8 +133,9 @@ def test_a_reduced_decode_gives_nearly_the_same_picture(library: str, monkeypatc
 def test_broken_files_are_refused(library: str, monkeypatch) -> None:
     if library == "Pillow":
         monkeypatch.setattr(decode_module, "simplejpeg", None)
-    with pytest.raises(OSError, match="truncated"):
-        VIEW.decode(truncated(jpeg(picture(1, 300, 200))))
+    for cut in CUTS:  # also where the square lies above the end
+        with pytest.raises(OSError, match="truncated"):
+            VIEW.decode(truncated(jpeg(picture(1, 300, 200))), cut)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(Image.DecompressionBombError):
         VIEW.decode(huge())

@@ -1,8 +1,11 @@
 """From an encoded image to pixels, by the quickest way that gives the same picture."""
 
 import io
+import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +21,7 @@ except ImportError:  # the extra `jpeg`; Pillow gives the same pixels in 1.4 tim
     simplejpeg = None
 
 Pixels = npt.NDArray[np.uint8]  # [height, width, channels]
+Place = Callable[[int, int], tuple[int, int, int]]  # height, width → top, left and side of the square to look at
 
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
 # Pillow knows more formats, but some of those run other programs (EPS) or are rarely looked at.
@@ -26,6 +30,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size in a fraction of the time. If that leaves 1.5 times the size
 # wanted, the picture after the resize differs by about one grey level in 255 (43 dB) from that of a whole decode.
 MARGIN = 1.5
+ROWS_BELOW = 8  # decoded below the last one wanted: colours of fewer pixels than brightness are spread from row to row
 
 _own = threading.local()  # a buffer per thread: memory fresh from the system costs a quarter of a decode
 
@@ -37,6 +42,11 @@ class Cut(NamedTuple):
     x: float
     y: float
     mirrored: bool
+
+    def square(self, size: int, height: int, width: int) -> tuple[int, int, int]:
+        """Top, left and side, in whole pixels of an image of this height and width, of what is scaled to `size`."""
+        length = max(1, round(size * min(height, width) / self.side))
+        return int(self.y * (height - length + 1)), int(self.x * (width - length + 1)), length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +67,13 @@ class View:
             return torch.from_numpy(np.load(io.BytesIO(encoded), allow_pickle=False))
         if self.size is None:
             return as_tensor(upright(encoded, self.channels))[0].clone()
-        side, x, y, mirrored = cut or Cut(self.resize or self.size, 0.5, 0.5, False)
-        pixels = upright(encoded, self.channels, at_least=side)
-        height, width, _ = pixels.shape
-        length = max(1, round(self.size * min(height, width) / side))
-        top, left = int(y * (height - length + 1)), int(x * (width - length + 1))
+        place = partial((cut := cut or Cut(self.resize or self.size, 0.5, 0.5, False)).square, self.size)
+        pixels = upright(encoded, self.channels, at_least=cut.side, place=place)
+        top, left, length = place(*pixels.shape[:2])
         square = as_tensor(pixels[top : top + length, left : left + length])
         if length != self.size:
             square = F.interpolate(square, size=(self.size, self.size), mode="bilinear", antialias=True)
-        return (square.flip(3) if mirrored else square if length != self.size else square.clone())[0]
+        return (square.flip(3) if cut.mirrored else square if length != self.size else square.clone())[0]
 
 
 def as_tensor(pixels: Pixels) -> Tensor:
@@ -73,12 +81,12 @@ def as_tensor(pixels: Pixels) -> Tensor:
     return torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
 
 
-def upright(encoded: bytes, channels: int, at_least: int | None = None) -> Pixels:
+def upright(encoded: bytes, channels: int, at_least: int | None = None, place: Place | None = None) -> Pixels:
     """The whole image, reduced to a half, a quarter or an eighth if its shorter side stays well above `at_least`.
 
-    What is returned is overwritten by the thread's next call.
+    With a `place`, rows below it may be anything. What is returned is overwritten by the thread's next call.
     """
-    pixels = _plain_jpeg(encoded, channels, at_least) if simplejpeg is not None else None
+    pixels = _plain_jpeg(encoded, channels, at_least, place) if simplejpeg is not None else None
     if pixels is not None:
         return pixels
     return np.atleast_3d(np.array(open_image(encoded, channels=channels, at_least=at_least), dtype=np.uint8))
@@ -110,12 +118,15 @@ def reduction(width: int, height: int, at_least: int | None) -> int:
     return next((factor for factor in (8, 4, 2) if min(width, height) >= MARGIN * factor * at_least), 1)
 
 
-def _plain_jpeg(encoded: bytes, channels: int, at_least: int | None) -> Pixels | None:
+def _plain_jpeg(encoded: bytes, channels: int, at_least: int | None, place: Place | None) -> Pixels | None:
     """What simplejpeg makes of an ordinary JPEG [height, width, channels]; None for what is left to Pillow.
 
     That is everything unusual (CMYK, turned by EXIF, too large), and all that is broken: Pillow says why.
     """
-    if not encoded.startswith(b"\xff\xd8") or _has_exif(encoded):
+    if not encoded.startswith(b"\xff\xd8"):
+        return None
+    exif, height_at = _header(encoded)
+    if exif:
         return None
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
@@ -124,26 +135,37 @@ def _plain_jpeg(encoded: bytes, channels: int, at_least: int | None) -> Pixels |
         if width * height > (Image.MAX_IMAGE_PIXELS or 0):
             return None
         factor = reduction(width, height, at_least)
-        width, height = -(-width // factor), -(-height // factor)
-        needed = width * height * channels
-        if needed > len(getattr(_own, "buffer", b"")):
+        shape = (-(-height // factor), -(-width // factor), channels)
+        if (needed := math.prod(shape)) > len(getattr(_own, "buffer", b"")):
             _own.buffer = bytearray(needed)
-        shape = {"min_height": height, "min_width": width} if factor > 1 else {}
+        rows, source = shape[0], encoded
+        if place is not None and height_at is not None:
+            top, _, side = place(*shape[:2])
+            if top + side + ROWS_BELOW < rows:  # promise the decoder an image that ends there
+                rows = top + side + ROWS_BELOW
+                source = encoded[:height_at] + (rows * factor).to_bytes(2, "big") + encoded[height_at + 2 :]
+        how = {"min_height": rows, "min_width": shape[1]} if factor > 1 else {}
         colour = "GRAY" if channels == 1 else "RGB"
-        pixels: Pixels = simplejpeg.decode_jpeg(encoded, colour, buffer=_own.buffer, **shape)
-        return pixels
+        simplejpeg.decode_jpeg(source, colour, buffer=_own.buffer, strict=source is encoded, **how)
+        return np.frombuffer(_own.buffer, np.uint8, needed).reshape(shape)
     except ValueError:
         return None
 
 
-def _has_exif(encoded: bytes) -> bool:
-    """Whether a JPEG's header has an EXIF block, or is not as it should be."""
-    place = 2
+def _header(encoded: bytes) -> tuple[bool, int | None]:
+    """Whether a JPEG has an EXIF block, or is not as it should be; and where its height stands.
+
+    None for the height unless the rows come one after another, down to the end of a file that is whole: then those at
+    the top can be decoded without the others.
+    """
+    place, exif, height_at, components = 2, False, None, b""
     while encoded[place : place + 1] == b"\xff":
         kind = encoded[place + 1 : place + 2]
         if kind == b"\xda":  # the pixels begin
-            return False
-        if kind == b"\xe1" and encoded[place + 4 : place + 8] == b"Exif":
-            return True
+            in_rows = encoded[place + 4 : place + 5] == components and encoded.endswith(b"\xff\xd9")
+            return exif, height_at if in_rows else None
+        if kind in (b"\xc0", b"\xc1"):  # not progressive
+            height_at, components = place + 5, encoded[place + 9 : place + 10]
+        exif = exif or (kind == b"\xe1" and encoded[place + 4 : place + 8] == b"Exif")
         place += 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
-    return True
+    return True, None
