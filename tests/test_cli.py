@@ -139,6 +139,7 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--step-sizes", "5,five"], ["step_sizes", "got 'five'"]),
         (["run", "digits", "--steps", "5", "--step-sizes", "5,5"], ["exclude each other"]),
         (["run", "digits", "--set", "class_order=[1,2]"], ["class_order must list each of 0..9 once"]),
+        (["run", "digits", "--classes", "none.txt"], ["classes must name classes, or a file", "no file none.txt"]),
         (["run", "digits", "--set", "recipe.milestones=[0.9,0.1]"], ["bic: milestones must rise between 0 and 1"]),
         (["run", "digits", "--config", "missing.toml"], ["cannot read missing.toml", "check --config"]),
         (["run", "missing.npz"], ["missing.npz"]),
@@ -176,7 +177,7 @@ def test_other_data_under_the_same_name_is_refused(bic, tmp_path):
     command = ["run", "mine.npz", "--steps", "2", "--backbone", "small", *QUICK, "--out", "here"]
     assert bic(*command)[0] == 0
     write_arrays(tmp_path / "mine.npz", per_class=15)
-    refused(bic(*command), "fingerprint was")
+    refused(bic(*command), "the images of mine are not those that here was begun with; put them back as they were")
 
 
 def test_saying_a_default_aloud_is_not_another_configuration(bic):
@@ -251,6 +252,7 @@ def test_a_class_with_too_few_images_is_named(bic, tmp_path):
     refused(bic(*command), "class '1' has only 1 training image and bic needs two images")
 
 
+@pytest.mark.filterwarnings("always:left out")
 def test_a_broken_image_is_named_and_can_be_skipped(bic, tmp_path):
     write_photos(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "kind2" / "3.png").write_bytes(b"not an image")
@@ -258,7 +260,8 @@ def test_a_broken_image_is_named_and_can_be_skipped(bic, tmp_path):
     refused(bic(*command, "--quiet"), "photos/train/kind2/3.png", "--skip-bad")
     code, _, err = bic(*command, "--skip-bad")
     assert code == 0
-    assert "left out 1 broken image" in err
+    assert "left out photos/train/kind2/3.png (it is not an image)" in err
+    assert "left out 1 broken image\n" in err
 
 
 def test_a_flag_beats_set_beats_the_file(bic, tmp_path):

@@ -64,9 +64,22 @@ def test_a_flat_validation_folder_and_its_list(imagenet: Path, kind: str) -> Non
     assert labels_of(imagenet, classes=WNIDS[1:]) == some
 
 
+def test_kaggles_own_folders(imagenet: Path, tmp_path: Path) -> None:
+    answers = flatten(imagenet)
+    place = tmp_path / "kaggle/ILSVRC/Data/CLS-LOC"
+    place.parent.mkdir(parents=True)
+    imagenet.rename(place)
+    (tmp_path / "kaggle/LOC_val_solution.csv").write_text(
+        "".join(f"{name},{wnid} 1\n" for name, wnid in answers.items())
+    )
+    assert labels_of(tmp_path / "kaggle") == {name: WNIDS.index(wnid) for name, wnid in answers.items()}
+
+
 def test_lists_that_can_not_be_used(imagenet: Path) -> None:
     answers = flatten(imagenet)
-    with pytest.raises(UserError, match="class 'n01440764' has no test images"):
+    with pytest.raises(
+        UserError, match=r"val has images in no class's folder and no list .* put .*val.txt, a file name"
+    ):
         open_dataset(str(imagenet))
     listed = [f"{name} {wnid}" for name, wnid in answers.items()]
     (imagenet / "val.txt").write_text("\n".join(listed[1:]))

@@ -120,7 +120,7 @@ BROKEN = {
     "empty": (b"", "it is not an image"),
     "text": (b"<html>not found</html>", "it is not an image"),
     "truncated": (png(99, (200, 200))[:-60], "truncated"),
-    "bomb": (bomb(), "decompression bomb"),
+    "bomb": (bomb(), "it has more than 178,956,970 pixels"),
 }
 
 
@@ -130,7 +130,8 @@ def test_a_broken_file_is_named_or_left_out(pets: Path, kind: str) -> None:
     (pets / "train/cat/15.png").write_bytes(content)
     with pytest.raises(UserError, match=rf"can't read .*cat/15.png \(.*({reason}).*--skip-bad"):
         open_dataset(str(pets))
-    data = open_dataset(str(pets), skip_bad=True)
+    with pytest.warns(UserWarning, match=rf"left out .*cat/15.png \(.*{reason}"):
+        data = open_dataset(str(pets), skip_bad=True)
     assert data.num_skipped == 1
     assert data.train.labels.tolist() == [0, 0, 1]
     assert values(data.train) == [10, 20, 30]
@@ -142,8 +143,25 @@ def test_headers_are_checked_even_if_pixels_stay_encoded(pets: Path, kind: str) 
     (pets / "test/cat/2.png").write_bytes(BROKEN[kind][0])
     with pytest.raises(UserError, match=r"can't read .*test/cat/2.png"):
         open_dataset(str(pets), keep_files=True)
-    data = open_dataset(str(pets), keep_files=True, skip_bad=True)
+    with pytest.warns(UserWarning, match=r"left out .*test/cat/2.png"):
+        data = open_dataset(str(pets), keep_files=True, skip_bad=True)
     assert (data.num_skipped, values(data.test)) == (1, [40, 50])
+
+
+def test_of_many_broken_images_some_are_named(pets: Path) -> None:
+    for number in range(30):
+        (pets / f"train/cat/3{number:02}.png").write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out") as warned:
+        data = open_dataset(str(pets), skip_bad=True)
+    assert (data.num_skipped, len(warned)) == (30, encoded_module.NAMED)
+
+
+def test_a_link_to_nothing_is_a_broken_image(pets: Path) -> None:
+    (pets / "train/cat/15.png").symlink_to(pets / "nothing.png")
+    with pytest.raises(UserError, match=r"can't read .*cat/15.png \(No such file or directory\); mend it, or leave"):
+        open_dataset(str(pets))
+    with pytest.warns(UserWarning, match="left out .*cat/15.png"):
+        assert values(open_dataset(str(pets), skip_bad=True).train) == [10, 20, 30]
 
 
 def test_more_images_than_a_chunk_keep_their_order(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +169,8 @@ def test_more_images_than_a_chunk_keep_their_order(pets: Path, monkeypatch: pyte
     for number in range(20):
         (pets / f"train/cat/3{number:02}.png").write_bytes(png(100 + number))
     (pets / "train/cat/310.png").write_bytes(b"")
-    data = open_dataset(str(pets), skip_bad=True)
+    with pytest.warns(UserWarning, match="left out .*310.png"):
+        data = open_dataset(str(pets), skip_bad=True)
     assert values(data.train) == [10, 20, *range(100, 110), *range(111, 120), 30]
 
 

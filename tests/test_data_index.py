@@ -105,7 +105,8 @@ def test_a_file_that_broke_is_found(pets: Path, monkeypatch) -> None:
     (pets / "val/cat/cat_0.JPEG").write_bytes(b"")
     with pytest.raises(UserError, match=r"can't read .*val/cat/cat_0.JPEG \(it is not an image\)"):
         watch.look(pets)
-    assert watch.look(pets, skip_bad=True)[2].num_skipped == 1
+    with pytest.warns(UserWarning, match="left out .*cat_0.JPEG"):
+        assert watch.look(pets, skip_bad=True)[2].num_skipped == 1
 
 
 def test_a_broken_image_does_not_cost_the_look_at_the_others(pets: Path, monkeypatch) -> None:

@@ -159,7 +159,8 @@ def test_a_broken_row_is_named_or_left_out(tmp_path: Path, columns: dict[str, An
     name = r"row 2 of .*train-00000-of-00001.parquet"
     with pytest.raises(UserError, match=rf"can't read {name} \({reason}\).*--skip-bad"):
         open_dataset(folder)
-    data = open_dataset(folder, skip_bad=True)
+    with pytest.warns(UserWarning, match=rf"left out row 2 of .*parquet \({reason}\)"):
+        data = open_dataset(folder, skip_bad=True)
     assert (data.num_skipped, values(data.train), values(data.test)) == (2, [1, 2], [1, 2])
     assert data.train.labels.tolist() == [0, 1]
 

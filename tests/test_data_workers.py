@@ -101,7 +101,7 @@ def test_few_images_start_no_process(photos, monkeypatch) -> None:
 BROKEN = {
     "empty": (b"", "it is not an image"),
     "truncated": (truncated(jpeg(picture(1, 300, 200))), "truncated"),
-    "huge": (huge(), "exceeds limit"),
+    "huge": (huge(), "it has more than 178,956,970 pixels"),
 }
 
 

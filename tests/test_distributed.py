@@ -170,5 +170,5 @@ def test_a_batch_is_shared_by_any_number_of_processes_that_gets_two_images_each(
     assert np.mean(weights_of, axis=0) == pytest.approx([1, 1, 1])
     assert weights_of[2] == pytest.approx([6 * 3 / 20] * 3)
     monkeypatch.setattr("bic.data.loader.world", lambda: World(0, 11))
-    with pytest.raises(UserError, match="20 images cannot be shared by 11 processes, two for each; raise recipe"):
+    with pytest.raises(UserError, match="batches come to 20 images, too few for 11 processes of two each"):
         Batches(images, recipe, (0,))

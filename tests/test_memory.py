@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import jpeg, picture
 
 from bic import ImageSet, Memory, MemoryBudget, UserError
 from bic.data.decode import View
@@ -333,3 +334,20 @@ def test_images_of_some_classes_only() -> None:
     assert stream.memory.train_images([2, 0]).labels.tolist() == [2, 2, 0, 0]
     assert stream.memory.held_out_images().labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert stored_bytes(stream.memory) == 9 * 12
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_broken_images_are_not_held_out() -> None:
+    whole, broken = jpeg(picture(1, 9, 9)), b"no image"
+    files = [whole, *(broken,) * 8, whole] * 2
+    labels = np.repeat([0, 1], 10)
+    images = ImageSet(labels=labels, view=View(channels=3, size=8), files=files, skip_bad=True)
+    memory = Memory(MemoryBudget(images=4), 0.2, images.view)
+    for seed in range(20):
+        _, held = memory.split(images, np.random.default_rng(seed))
+        assert [files[index] for index in held] == [whole, whole]
+    few = ImageSet(labels=labels, view=images.view, files=[*files[:-1], broken], skip_bad=True)
+    with pytest.raises(
+        UserError, match=r"of the class of .* 1 training images can be read and 2 are needed; mend some"
+    ):
+        memory.split(few, np.random.default_rng(0))

@@ -75,7 +75,7 @@ def run(
     held_out: Annotated[float | None, flag("Share of the exemplars held out for the correction.")] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,
-    epochs: Annotated[Number, flag("Epochs per step; the schedule is scaled with them.")] = None,
+    epochs: Annotated[Number, flag("Epochs per step; schedule and longer first steps scale with them.")] = None,
     backbone: Annotated[Text, flag("resnet32, resnet18, fast, wide, strokes, small, mlp or module:function.")] = None,
     label: Annotated[Text, flag("Label column of Parquet files.")] = None,
     classes: Annotated[Text, flag("Only these classes: cat,dog, or a text file with one name a line.")] = None,

@@ -135,7 +135,10 @@ class RunConfig(Choices):
     def _list(cls, value: Any) -> Any:
         """Accept names with commas between them, and the path of a file with one name a line."""
         if isinstance(value, str):
-            lines = Path(value).read_text().splitlines() if Path(value).is_file() else value.split(",")
+            is_file = Path(value).is_file()
+            if not is_file and value.endswith(".txt"):
+                raise ValueError(f"must name classes, or a file with one a line, and there is no file {value}")
+            lines = Path(value).read_text().splitlines() if is_file else value.split(",")
             value = [line.strip() for line in lines if line.strip()]
         if isinstance(value, list | tuple):
             if not value:

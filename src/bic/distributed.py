@@ -5,6 +5,7 @@ images is computed in shares and gathered, so that every process goes on with th
 """
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,4 +120,5 @@ def _is_loss(message: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200]
+    """What went wrong, without the place in the library's source."""
+    return re.sub(r"^\[[^]]*\]\s*", "", str(error).splitlines()[0])[:200]

@@ -1,6 +1,7 @@
 """Learner.learn(step): split → stage 1 → stage 2 → memory. The same for every method."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from bic.config import Plan, Recipe
 from bic.correction import fit_held_out
 from bic.data.decode import View
 from bic.data.images import ImageSet, Indices, join
-from bic.data.loader import Batches
+from bic.data.loader import Batches, plain_batches
 from bic.memory import Memory, by_class, files_of, herd
 from bic.methods import Losses, classification_only
 from bic.model import Model, class_means, extract, held_out_scores
@@ -111,7 +112,10 @@ class Learner:
         if self.method.sees_old_data == "network":
             assert step.everything is not None, "an upper bound needs a step with all data"
             train = step.everything
-        held_out = join([self.memory.held_out_images(), step.train.select(held)])
+        new_held = step.train.select(held)
+        if resume is None and new_held.pixels is None:
+            deque(plain_batches(new_held), maxlen=0)  # a broken one must be found before another is trained on
+        held_out = join([self.memory.held_out_images(), new_held])
 
         teacher = self._grow(step, train)
         with lesson.timed("stage1"):

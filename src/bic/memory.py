@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bic.config import MemoryBudget
 from bic.data.decode import View
+from bic.data.files import name_of
 from bic.data.images import ImageSet, Indices, Labels
 from bic.errors import UserError
 
@@ -71,7 +72,7 @@ class Memory:
                 count = min(max(0, missing), math.floor(self.held_out * len(members) + 1e-9))
             elif count >= len(members):
                 raise UserError("a class with a single training image cannot be learned; add images of it")
-            held.append(draws.permutation(members)[:count])
+            held.append(_whole(images, draws.permutation(members), count + 1)[:count])  # and one to train on
         held_out = np.concatenate(held)
         return np.setdiff1d(images.everything, held_out), held_out
 
@@ -137,6 +138,20 @@ class Memory:
         for label, part, file in zip(*(table[name].to_pylist() for name in ("class", "part", "image")), strict=True):
             one = self.classes.setdefault(label, ClassMemory())
             (one.train if part == "train" else one.held_out).append(file)
+
+
+def _whole(images: ImageSet, members: Indices, count: int) -> Indices:
+    """The first `count` of a class's images that can be read."""
+    if not images.may_break:
+        return members[:count]
+    whole: list[int] = []
+    for index in members:
+        whole += images.take_readable(np.array([index]))[1].tolist()
+        if len(whole) == count:
+            return np.array(whole)
+    assert images.files is not None
+    found = f"of the class of {name_of(images.files[members[0]])} {len(whole)} training images can be read"
+    raise UserError(f"{found} and {count} are needed; mend some, or leave it out with --classes")
 
 
 def by_class(labels: Labels) -> dict[int, Indices]:

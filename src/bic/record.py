@@ -94,7 +94,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"{folder} is in use by another process; wait or choose another --out") from error
+            then = "wait for it, end it, or choose another --out"
+            raise UserError(f"{folder} is in use by another process; {then}") from error
         yield
 
 

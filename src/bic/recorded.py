@@ -20,6 +20,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The content of a run's `result.json`."""
+    if (folder / "config.json").exists() and not (folder / "result.json").exists():
+        raise UserError(f"{folder} has not finished its first step; the same bic run goes on with it")
     return read_json(folder, "result.json", "steps", "complete")
 
 

@@ -75,6 +75,8 @@ def open_source(path: Path, name: str, label: str | None, wanted: Wanted, reader
         if path.name == name and not path.suffix:
             raise unknown("data set", name, ("digits", "cifar100", *SIZES))
         raise UserError(f"{path} does not exist; check the path")
+    if (kaggle := path / "ILSVRC" / "Data" / "CLS-LOC").is_dir():
+        path = kaggle
     cifar = find_cifar(path)
     if start.startswith(b"\x1f\x8b") or cifar is not None:
         return open_cifar(cifar or path, name, label)

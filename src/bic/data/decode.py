@@ -3,6 +3,7 @@
 import io
 import math
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,9 @@ Place = Callable[[int, int], tuple[int, int, int]]  # height, width → top, lef
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
 # Pillow knows more formats, but some of those run other programs (EPS) or are rarely looked at.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+
+# Images of up to twice this number of pixels are read like any other, so Pillow need not warn of them.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size in a fraction of the time. If that leaves 1.5 times the size
 # wanted, the picture after the resize differs by about one grey level in 255 (43 dB) from that of a whole decode.

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from bic.progress import Progress
 DEFAULT_SIZE = 64
 PIXELS_IN_MEMORY = 4 * 2**30  # bytes; beyond, images are decoded when taken
 SMALL = 10_000  # bytes of an image below which threads only wait for each other
+NAMED = 10  # images that are left out
 CHUNK = 256  # images a thread works through before it reports
 
 
@@ -77,7 +79,7 @@ class Reader:
         train, test = (self._gather(*each, view, decode=decode) for each in zip(parts, kept, strict=True))
         num_skipped = sum(len(part.wanted) for part in parts) - len(train) - len(test)
         if num_skipped:
-            self.progress.say(f"left out {num_skipped} broken images")
+            self.progress.say(f"left out {num_skipped:,} broken image{'s' * (num_skipped > 1)}")
         source = "" if decode else _names_and_sizes(parts, kept)
         return Dataset(
             name=name, classes=tuple(classes), train=train, test=test, num_skipped=num_skipped, source=source
@@ -120,19 +122,21 @@ class Reader:
         return images if len(good) == len(images) else images.select(good)
 
     def _try_each(self, verb: str, part: Part, indices: Indices, work: Callable[[Part, int], None]) -> Indices:
-        """Do `work` on images; those it didn't fail on.
+        """Do `work` on images; those it didn't fail on. Of the others the first few are named.
 
         In threads, since Pillow decodes outside the GIL; small images are decoded sooner than they are handed over.
         """
+        left_out: list[str] = []
 
         def works(index: int) -> bool:
             try:
                 work(part, index)
             except Exception as problem:  # Pillow's readers raise nearly anything
+                what = f"{part.name(index)} ({reason_of(problem)})"
                 if self.skip_bad:
+                    left_out.append(what)
                     return False
-                mend = "mend it, or leave it out with --skip-bad"
-                raise UserError(f"can't read {part.name(index)} ({reason_of(problem)}); {mend}") from problem
+                raise UserError(f"can't read {what}; mend it, or leave it out with --skip-bad") from problem
             return True
 
         chunks = np.split(indices, range(CHUNK, len(indices), CHUNK))
@@ -143,6 +147,8 @@ class Reader:
             for chunk in pool.map(lambda chunk: chunk[[works(index) for index in chunk]], chunks):
                 good.append(chunk)
                 progress.advance(len(chunk))
+        for what in sorted(left_out)[:NAMED]:
+            warnings.warn(f"left out {what}", stacklevel=2)
         return np.concatenate(good)
 
 

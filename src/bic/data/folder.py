@@ -8,7 +8,7 @@ import numpy as np
 
 from bic.data.choose import Wanted
 from bic.data.encoded import Part, Reader
-from bic.data.flat import find_answers
+from bic.data.flat import KAGGLE, find_answers
 from bic.data.images import Dataset, reading
 from bic.data.index import Facts, Index
 from bic.errors import UserError
@@ -27,6 +27,9 @@ def open_folder(path: Path, name: str, wanted: Wanted, reader: Reader) -> Datase
         test, answers = next(
             ((part, found) for part in tests if (found := find_answers(part, path))), ((*tests, path / "test")[0], None)
         )
+        if answers is None and any(is_image(each.name) for each in test.glob("*")):
+            lists = f"{test}.txt, a file name and a class on each line, or Kaggle's {KAGGLE}"
+            raise UserError(f"{test} has images in no class's folder and no list of their classes; put {lists}, there")
     known = sorted({*class_folders(train), *(class_folders(test) if answers is None else ())})
     if not known:
         raise UserError(f"{path} has no images; put some in {train}/CLASS/ and {test}/CLASS/")

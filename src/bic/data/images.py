@@ -58,6 +58,11 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def may_break(self) -> bool:
+        """Whether images can turn out to be broken, and be left out, when they are taken."""
+        return self.skip_bad and self.pixels is None
+
     def take(self, indices: Indices) -> Tensor:
         """The pixels of some images, uint8 [len(indices), channels, size, size]."""
         if self.pixels is not None:

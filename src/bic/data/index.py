@@ -113,7 +113,7 @@ class Index:
         now, changed, known = time.time_ns(), folder.stat().st_mtime_ns, self.known(place)
         unchanged = known is not None and known.places[0][1] == changed
         names = known.names if known is not None and unchanged else sorted(filter(wanted, os.listdir(folder)))
-        states = [os.stat(f"{folder}{os.sep}{name}") for name in names]
+        states = [_state(f"{folder}{os.sep}{name}") for name in names]
         facts = Facts.unknown(
             place,
             _settled(changed, now),
@@ -158,6 +158,14 @@ class Index:
         except OSError:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def _state(path: str) -> os.stat_result:
+    """Of a file, or of a link to one that is gone: that it can't be read is said when it is looked at."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return os.lstat(path)
 
 
 def _settled(changed: int, now: int) -> int:

@@ -38,10 +38,10 @@ class Batches:
         self.workers = batches_ahead() if images.pixels is None else workers
         self.labels = torch.from_numpy(images.labels)
         self.world = world()
-        self.may_break = images.skip_bad and images.pixels is None
+        self.may_break = images.may_break
         if len(images) // len(self) < 2 * self.world.size:
-            many = f"{len(images) // len(self)} images cannot be shared by {self.world.size} processes, two for each"
-            raise UserError(f"a batch of {many}; raise recipe.batch_size or start fewer processes")
+            few = f"batches come to {len(images) // len(self)} images, too few for {self.world.size} processes"
+            raise UserError(f"{few} of two each; raise recipe.batch_size or start fewer processes")
 
     def __len__(self) -> int:
         """Batches in an epoch."""

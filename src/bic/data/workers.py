@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from bic.data.decode import Cut, View
@@ -45,6 +45,8 @@ def reason_of(problem: Exception) -> str:
     """A reader's words for people: Pillow's own name a BytesIO object where a file is no image."""
     if isinstance(problem, UnidentifiedImageError):
         return "it is not an image"
+    if isinstance(problem, Image.DecompressionBombError):
+        return f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
     return problem.strerror or str(problem) if isinstance(problem, OSError) else str(problem)
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bic.config import Plan
 from bic.errors import UserError
-from bic.recorded import read_config, read_json
+from bic.recorded import read_config, read_json, read_result
 from bic.report.measures import Ints
 
 COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
@@ -136,10 +136,8 @@ def load(path: Path) -> Run:
     if (path / "result.json").is_file() and not (path / "config.json").exists():
         path /= "result.json"  # alone
     if path.is_dir():
-        config = read_config(path)
-        if not (path / "result.json").exists():
-            raise UserError(f"{path} has not finished its first step; the same bic run goes on with it")
-        content, asked = read_json(path, "result.json"), config["asked"]
+        asked = read_config(path)["asked"]
+        content = read_result(path)
     else:
         content, asked = read_json(path.parent, path.name), None
     try:
