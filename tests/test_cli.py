@@ -1,5 +1,6 @@
 """The command line as its user meets it: what it prints, what it refuses, how it exits."""
 
+import csv
 import errno
 import fcntl
 import json
@@ -395,3 +396,31 @@ def test_a_failure_is_one_sentence_and_exit_code_1(bic, kind: str, monkeypatch):
     assert (code, out) == (1, "")
     assert said.startswith(sentence)
     assert said.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("always:left out")
+def test_predict_answers_for_image_files(bic, tmp_path):
+    write_photos(tmp_path / "photos")
+    assert bic("run", "photos", "--steps", "2", "--memory", "8", "--backbone", "small", *QUICK, "--out", "here")[0] == 0
+    files = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "photos/test").rglob("*.png"))
+    code, text, _ = bic("predict", "here", "photos/test", "--top", "2", "--quiet")
+    header, *rows = csv.reader(text.splitlines())
+    assert (code, header) == (0, ["file", "class_1", "probability_1", "class_2", "probability_2"])
+    assert [row[0] for row in rows] == files
+    model = load_model(tmp_path / "here")
+    for file, *pairs in rows:
+        pixels = model.view.decode((tmp_path / file).read_bytes())
+        shares = model.scores(pixels[None])[1].softmax(dim=1)[0]
+        best = shares.argsort(descending=True)[:2]
+        assert pairs[::2] == [model.classes[place] for place in best]
+        assert list(map(float, pairs[1::2])) == pytest.approx(shares[best].tolist(), abs=1e-4)
+    assert bic("predict", "here/model", files[0], "--out", "answers.csv", "--quiet")[1] == "answers: answers.csv\n"
+    assert (tmp_path / "answers.csv").read_text().startswith(f"file,class_1,probability_1\n{files[0]},kind")
+
+    refused(bic("predict", "here", "nothing.png"), "nothing.png does not exist; give image files")
+    refused(bic("predict", "here", "here"), "here has no images; give image files")
+    refused(bic("predict", "nowhere", "photos"), "nowhere does not exist; give a folder that bic run has made")
+    refused(bic("predict", "here", "photos", "--top", "9"), "--top must be between 1 and the 4 classes, got 9")
+    (tmp_path / "photos/test/bad.png").write_bytes(b"")
+    refused(bic("predict", "here", "photos/test"), "can't read photos/test/bad.png (it is not an image)", "--skip-bad")
+    assert len(bic("predict", "here", "photos/test", "--skip-bad", "--quiet")[1].splitlines()) == 1 + len(files)

@@ -131,6 +131,43 @@ def show(run: Path) -> None:
 
 
 @app.command
+def predict(
+    run: Annotated[Path, Parameter(help="A complete run folder, or its `model` folder.")],
+    images: Annotated[list[Path], Parameter(help="Image files, or folders of them.")],
+    /,
+    *,
+    top: Annotated[int, Parameter(help="How many classes to name for each image.")] = 1,
+    out: Annotated[Path | None, flag("A CSV file to write; by default it is printed.")] = None,
+    skip_bad: Annotated[bool, flag("Leave out broken images instead of stopping.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which class each image is of, by the model that a run has left.
+
+    Gives CSV: the file, its likeliest class, that class's probability, and so on for `--top` classes. (iCaRL answers by
+    distances, which make no probabilities: its figures tell the order alone.)
+
+    For example:
+
+    - `bic predict runs/mine holiday.jpg`
+    - `bic predict runs/mine photos/new/ --top 5 --out answers.csv`
+    """
+    from bic.predict import answer, as_csv, image_files
+    from bic.record import write_file
+    from bic.run_folder import load_model
+
+    progress = Progress("quiet" if quiet else "auto")
+    text = as_csv(answer(load_model(run), image_files(images), top=top, skip_bad=skip_bad, progress=progress))
+    if out is None:
+        print(text, end="")
+        return
+    try:
+        write_file(out, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {out} ({error.strerror}); choose another --out") from error
+    print(f"answers: {out}")
+
+
+@app.command
 def paper(
     experiment: Annotated[Text, Parameter(help="Such as table3; left out: what there is, and its cost here.")] = None,
     *,

@@ -129,6 +129,8 @@ def load_model(folder: Path | str) -> Model:
     """The model of a run (`RUN/model`, or `RUN` itself), ready to predict."""
     folder = Path(folder)
     found = next((place for place in (folder / "model", folder) if (place / "model.json").exists()), None)
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist; give a folder that bic run has made")
     if found is None:
         raise UserError(f"{folder} holds no model yet; give a complete run, or finish it with the same bic run")
     return _model_of(record.read_folder(found))
