@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bic.config import Recipe
 from bic.paper import find, gather
 from bic.report.paper import sections
 from bic.report.published import PUBLISHED
@@ -60,7 +61,9 @@ def select(
         and result["config"]["step_sizes"] == list(sizes)
         and result["config"].items() >= usual.items()
     ]
-    alike = {json.dumps([result["config"]["recipe"], result["config"].get("fingerprint")]) for result in found}
+    unset = {name: field.default for name, field in Recipe.model_fields.items() if not field.is_required()}
+    used = [[unset | result["config"]["recipe"], result["config"].get("fingerprint")] for result in found]
+    alike = {json.dumps(each, sort_keys=True) for each in used}
     if len(alike) > 1 or len({result["seed"] for result in found}) < len(found):
         sys.exit(f"{method} by {recipe}: runs of one row must differ in their seed, and in nothing else")
     return sorted(found, key=lambda result: int(result["seed"]))

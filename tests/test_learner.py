@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +15,13 @@ from torch import Tensor
 from toy import toy_dataset
 
 import bic.learner
-from bic import METHODS, Dataset, ImageSet, Learner, MemoryBudget, Model, RunConfig
+from bic import METHODS, Correction, Dataset, ImageSet, Learner, MemoryBudget, Model, RunConfig
 from bic.data.images import array_set
 from bic.data.loader import Batches
 from bic.learner import Checkpoint
 from bic.memory import herd
+from bic.model import Previous
+from bic.network import Network
 from bic.randomness import seeded
 from bic.recipes import make_plan
 from bic.steps import Step, plan_steps
@@ -394,3 +398,45 @@ def test_the_distilling_loss_can_be_given_a_factor(dataset: Dataset, monkeypatch
     _, plain, _, stronger = seen
     assert stronger["distillation"] == pytest.approx(4 * plain["distillation"])
     assert stronger["classification"] == plain["classification"]
+
+
+def test_scores_of_known_classes_are_blended_with_those_of_the_network_before() -> None:
+    network = Network("mlp", channels=2, image_size=None)
+    network.head.grow(2)
+    theirs = torch.tensor([[1.0, 3.0], [0.0, -4.0]])
+    network.forward = lambda images: theirs  # type: ignore[method-assign]
+    raw = torch.tensor([[10.0, 14.0, 7.0], [2.0, 2.0, 9.0]])
+    half = Previous(network, None, 0.5).blended(raw, torch.zeros(2, 2))
+    assert half.tolist() == [[10.5, 13.5, 7.0], [3.0, 1.0, 9.0]]  # theirs about the mean of ours: 11 and 13, 4 and 0
+    corrected = Previous(network, Correction(2.0, 1.0, num_old=1), 0.25).blended(raw, torch.zeros(2, 2))
+    assert corrected.tolist() == [[9.75, 14.25, 7.0], [2.875, 1.125, 9.0]]  # theirs now 1 and 7, 0 and -7
+
+
+def test_the_network_before_keeps_its_share_and_is_saved_with_the_model(dataset: Dataset) -> None:
+    learner, plain = (learner_for(dataset, "bic", previous_share=share) for share in (0.5, 0.0))
+    pixels, taught = pixels_of(dataset.test), []
+    for step in steps_of(dataset, "bic"):
+        if step.number > 1:
+            taught.append(copy.deepcopy((learner.model.network, learner.model.own_correction)))
+        learner.learn(step)
+        plain.learn(step)
+        model = learner.model
+        assert all(
+            torch.equal(value, plain.model.network.state_dict()[name])
+            for name, value in model.network.state_dict().items()
+        )  # it has no part in training
+        assert model.own_correction == (plain.model.correction if step.number > 1 else None)
+        loaded = Model.load(json.loads(json.dumps(model.description())), model.tensors())
+        assert torch.equal(loaded.scores(pixels)[1], model.scores(pixels)[1])
+        if step.number == 1:
+            assert model.previous is None
+            continue
+        before, own = taught[-1]
+        assert model.previous is not None
+        assert model.previous.correction == own
+        raw, final = model.scores(pixels)
+        with torch.no_grad():
+            blended = Previous(before, own, 0.5).blended(raw, pixels)
+        assert model.correction is not None
+        assert torch.equal(final, model.correction.apply(blended))
+        assert not torch.equal(final, plain.model.scores(pixels)[1])

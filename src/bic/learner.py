@@ -20,7 +20,7 @@ from bic.data.images import ImageSet, Indices, join
 from bic.data.loader import Batches, plain_batches
 from bic.memory import Memory, by_class, files_of, herd
 from bic.methods import Losses, classification_only
-from bic.model import Model, class_means, extract, held_out_scores
+from bic.model import Model, Previous, class_means, extract, held_out_scores
 from bic.progress import Progress
 from bic.randomness import generator, seeded
 from bic.recipes import find_method
@@ -98,6 +98,8 @@ class Learner:
     def restore(self, model: Model, memory: pa.Table) -> None:
         """Go on from a saved state."""
         model.network.to(self.device)
+        if model.previous is not None:
+            model.previous.network.to(self.device)
         self._model = model
         self.memory.load_table(memory)
 
@@ -127,9 +129,7 @@ class Learner:
         with lesson.timed("stage2"):
             if self.method.corrects and teacher is not None and step.classes:
                 fitted = held_out if self.method.corrects_on == "held out" else self._as_many(train, held_out, step)
-                num_old, penalty = teacher.network.num_classes, self.plan.correction_penalty
-                parts = held_out_scores(self.model.network, fitted, num_old, self.progress)
-                self.model.correction = fit_held_out(parts, num_old, penalty=penalty)
+                self._correct(teacher, fitted)
         with lesson.timed("memory"):
             if self.method.keeps_exemplars:
                 self._remember(step, new, held)
@@ -141,7 +141,7 @@ class Learner:
         model, teacher = self._model, None
         known, heads = ((), ()) if model is None else (model.classes, model.heads)
         if model is not None and self.method.uses_teacher:
-            teacher = Teacher(model.network, model.correction)
+            teacher = Teacher(model.network, model.correction if model.previous is None else model.own_correction)
         with seeded(self.plan.seed, "weights", step.number):
             if model is None or self.method.starts_afresh:
                 model = Model.fresh(self.recipe.backbone, self.view)
@@ -150,9 +150,20 @@ class Learner:
             model.classes, model.heads = known + step.classes, (*heads, len(step.classes))
             model.network.head.grow(len(model.classes) - model.network.num_classes)
         model.network.to(self.device)
-        model.correction = model.class_means = model.own_head = None
+        model.correction = model.class_means = model.own_head = model.previous = model.own_correction = None
         self._model = model
         return teacher
+
+    def _correct(self, teacher: Teacher, images: ImageSet) -> None:
+        """Stage 2: fit the correction, and where the teacher keeps a share in the answer, another with that."""
+        model, num_old, penalty = self.model, teacher.network.num_classes, self.plan.correction_penalty
+        parts = held_out_scores(model.network, images, num_old, self.progress)
+        model.correction = fit_held_out(parts, num_old, penalty=penalty)
+        if self.recipe.previous_share:
+            model.own_correction = model.correction
+            model.previous = Previous(teacher.network, teacher.correction, self.recipe.previous_share)
+            parts = held_out_scores(model.network, images, num_old, self.progress, model.previous)
+            model.correction = fit_held_out(parts, num_old, penalty=penalty)
 
     def _as_many(self, images: ImageSet, like: ImageSet, step: Step) -> ImageSet:
         """As many images of each class as `like` has, drawn from `images`."""

@@ -18,11 +18,29 @@ from bic.train import Tensors, unprefixed
 
 
 @dataclass
+class Previous:
+    """The network of the step before, corrected, and its share in the scores of the classes that it knows."""
+
+    network: Network
+    correction: Correction | None
+    share: float
+
+    def blended(self, raw: Tensor, images: Tensor) -> Tensor:
+        """Raw scores, those of its classes nearer to what this network says of the images; their mean stays."""
+        theirs = self.network.eval()(images)
+        theirs = theirs if self.correction is None else self.correction.apply(theirs)
+        known, others = raw.tensor_split([theirs.shape[1]], dim=1)
+        theirs = theirs - theirs.mean(dim=1, keepdim=True) + known.mean(dim=1, keepdim=True)
+        return torch.cat([torch.lerp(known, theirs, self.share), others], dim=1)
+
+
+@dataclass
 class Model:
     """A trained classifier.
 
     At most one of `correction`, `class_means` [classes, dim] and `own_head` (weight [classes, dim], bias [classes]) is
-    set; it decides the answer where the raw scores alone do not.
+    set; it decides the answer where the raw scores alone do not. Where a `previous` network has a share in the answer,
+    `correction` is of the blended scores and `own_correction` of the network's own.
     """
 
     network: Network
@@ -33,6 +51,8 @@ class Model:
     correction: Correction | None = None
     class_means: Tensor | None = None
     own_head: tuple[Tensor, Tensor] | None = None
+    previous: Previous | None = None
+    own_correction: Correction | None = None
 
     @classmethod
     def fresh(cls, backbone: str, view: View) -> Self:
@@ -43,10 +63,11 @@ class Model:
     def scores(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Raw and final scores [batch, classes] of pixels [batch, channels, size, size]."""
         self.network.eval()
-        features = self.network.features(images.to(self.network.head.weight.device))
+        images = images.to(self.network.head.weight.device)
+        features = self.network.features(images)
         raw: Tensor = self.network.head(features)
         if self.correction is not None:
-            return raw, self.correction.apply(raw)
+            return raw, self.correction.apply(raw if self.previous is None else self.previous.blended(raw, images))
         if self.class_means is not None:
             return raw, -torch.cdist(F.normalize(features, dim=1), self.class_means).square()
         return raw, raw if self.own_head is None else F.linear(features, *self.own_head)
@@ -58,17 +79,23 @@ class Model:
             named["class_means"] = self.class_means
         if self.own_head is not None:
             named["own_head.weight"], named["own_head.bias"] = self.own_head
+        if self.previous is not None:
+            named |= {f"previous.{name}": value for name, value in self.previous.network.state_dict().items()}
         return named
 
     def description(self) -> dict[str, Any]:
         """Everything else, for saving."""
-        return {
+        found = {
             "classes": list(self.classes),
             "classes_per_step": list(self.heads),
-            "correction": None if self.correction is None else asdict(self.correction),
+            "correction": _as_dict(self.correction),
             "backbone": self.backbone,
             "preprocessing": asdict(self.view),
         }
+        if self.previous is not None:
+            found["own_correction"] = _as_dict(self.own_correction)
+            found["previous"] = {"share": self.previous.share, "correction": _as_dict(self.previous.correction)}
+        return found
 
     @classmethod
     def load(cls, description: dict[str, Any], tensors: Tensors) -> Self:
@@ -78,14 +105,27 @@ class Model:
         model.heads = tuple(description["classes_per_step"])
         model.network.head.grow(len(model.classes))
         model.network.load_state_dict(unprefixed(tensors, "network."))
-        if description["correction"] is not None:
-            model.correction = Correction(**description["correction"])
+        model.correction = _correction(description["correction"])
+        if (previous := description.get("previous")) is not None:
+            network = Network(model.backbone, channels=model.view.channels, image_size=model.view.size)
+            network.head.grow(sum(model.heads[:-1]))
+            network.load_state_dict(unprefixed(tensors, "previous."))
+            model.previous = Previous(network, _correction(previous["correction"]), previous["share"])
+            model.own_correction = _correction(description["own_correction"])
         # Cloned, because a tensor inside a file's buffer need not be aligned.
         if "class_means" in tensors:
             model.class_means = tensors["class_means"].clone()
         if "own_head.weight" in tensors:
             model.own_head = tensors["own_head.weight"].clone(), tensors["own_head.bias"].clone()
         return model
+
+
+def _as_dict(correction: Correction | None) -> dict[str, Any] | None:
+    return None if correction is None else asdict(correction)
+
+
+def _correction(description: dict[str, Any] | None) -> Correction | None:
+    return None if description is None else Correction(**description)
 
 
 @torch.no_grad()
@@ -106,13 +146,17 @@ def extract(
 
 
 @torch.no_grad()
-def held_out_scores(network: Network, images: ImageSet, num_old: int, progress: Progress) -> list[HeldOut]:
+def held_out_scores(
+    network: Network, images: ImageSet, num_old: int, progress: Progress, previous: Previous | None = None
+) -> list[HeldOut]:
     """What stage 2 needs of held-out images, by process: everything frozen, in evaluation mode, not augmented."""
     network.eval()
     held_out = HeldOut(len(world().share(images.everything)), num_old, network.num_classes - num_old)
     with progress.task("scoring held-out images", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
-            scores = network(pixels.to(network.head.weight.device))
+            pixels = pixels.to(network.head.weight.device)
+            scores = network(pixels)
+            scores = scores if previous is None else previous.blended(scores, pixels)
             held_out.add(scores, torch.from_numpy(images.labels[indices]))
             task.advance(len(indices))
     return gathered_objects(held_out.cut())
