@@ -65,9 +65,7 @@ class Recipe(Settings):
     nesterov: bool = False
     weight_decay: float = Field(0.0, ge=0)
     distillation_factor: float = Field(1.0, gt=0)  # of the distilling loss; the square of its temperature is 4
-    previous_share: float = Field(
-        0.0, ge=0, lt=1
-    )  # of the step before in the scores of its classes, if they are corrected
+    previous_share: float = Field(0.0, ge=0, lt=1)  # bic: of the network before in the scores of its classes
     gradient_noise: float = Field(0.0, ge=0)  # EEIL's, on summed gradients in the first epoch
     balanced_epochs: int = Field(0, ge=0)  # EEIL's second phase; 0: 3/7 of the epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: as in the first phase

@@ -35,9 +35,7 @@ def image_files(places: Sequence[Path]) -> list[str]:
     for place in places:
         if not place.exists():
             raise UserError(f"{place} does not exist; give image files, or folders of them")
-        below = (
-            sorted(str(path) for path in place.rglob("*") if is_image(path.name)) if place.is_dir() else [str(place)]
-        )
+        below = sorted(map(str, filter(is_image_file, place.rglob("*")))) if place.is_dir() else [str(place)]
         if not below:
             raise UserError(f"{place} has no images; give image files, or folders of them")
         found += below

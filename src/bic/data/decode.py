@@ -28,7 +28,7 @@ GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
 # Pillow knows more formats, but some of those run other programs (EPS) or are rarely looked at.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
-# Images of up to twice this number of pixels are read like any other, so Pillow need not warn of them.
+# Pillow refuses images of more than twice MAX_IMAGE_PIXELS, and warns of those between: they are read like any other.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size in a fraction of the time. If that leaves 1.5 times the size
@@ -71,7 +71,8 @@ class View:
             return torch.from_numpy(np.load(io.BytesIO(encoded), allow_pickle=False))
         if self.size is None:
             return as_tensor(upright(encoded, self.channels))[0].clone()
-        place = partial((cut := cut or Cut(self.resize or self.size, 0.5, 0.5, False)).square, self.size)
+        cut = cut or Cut(self.resize or self.size, 0.5, 0.5, False)
+        place = partial(cut.square, self.size)
         pixels = upright(encoded, self.channels, at_least=cut.side, place=place)
         top, left, length = place(*pixels.shape[:2])
         square = as_tensor(pixels[top : top + length, left : left + length])
