@@ -66,7 +66,7 @@ class RunFolder:
         # What was chosen automatically then holds now, even if a newer version would choose anew.
         if old == plan or (read_config(self.path)["asked"] == asked and old.fingerprint == plan.fingerprint):
             return old
-        if old.dataset == plan.dataset and old.fingerprint != plan.fingerprint:
+        if old.model_copy(update={"fingerprint": plan.fingerprint}) == plan:
             changed = f"the images of {plan.dataset} are not those that {self.path} was begun with"
             raise UserError(f"{changed}; put them back as they were, or choose another --out")
         named = "; ".join(_differences(old.model_dump(), plan.model_dump()))
