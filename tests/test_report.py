@@ -224,6 +224,16 @@ def test_differences_are_named_and_runs_compared_within_each_protocol(tmp_path: 
     assert differing(plans) == ["memory"]
 
 
+def test_times_by_other_means_are_not_to_be_compared(tmp_path: Path) -> None:
+    for seed, threads in enumerate([2, 1, 2]):
+        folder = write_run(tmp_path / str(seed), [2], seed=seed)
+        result = json.loads((folder / "result.json").read_text())
+        result["made_with"] |= {"device": "cpu", "threads": threads}
+        (folder / "result.json").write_text(json.dumps(result))
+    assert "made by different means (threads: 1 / 2)" in write_report([tmp_path]).read_text()
+    assert "different means" not in write_report([tmp_path / "0", tmp_path / "2"], tmp_path / "alike.html").read_text()
+
+
 def test_the_command_gives_the_same_request_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {
         "dataset": "photos/of mine",

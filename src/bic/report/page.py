@@ -135,6 +135,11 @@ def _notices(protocols: Sequence[Protocol], labels: dict[int, str]) -> list[str]
             for name in differing(plans) if name in PROTOCOL
         )  # fmt: skip
         said.append(f"The runs are of {len(protocols)} protocols and are compared within each. They differ in {named}.")
+    made_with = [run.result.made_with for run in _ordered(protocols)]
+    unlike = [f"{name}: {' / '.join(map(str, sorted(used)))}" for name in ("device", "threads", "processes")
+              if len(used := {made[name] for made in made_with if name in made}) > 1]  # fmt: skip
+    if unlike:
+        said.append(f"Times cannot be compared: the runs were made by different means ({'; '.join(unlike)}).")
     return [*said, *(f"{labels[id(run)]}: {problem}" for run in _ordered(protocols) for problem in run.problems)]
 
 
