@@ -4,7 +4,7 @@
 
 Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs.
 A table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`.
---check fails if a page is not up to date.
+The curves of some experiments are drawn into docs/. --check only fails if a page is not up to date.
 """
 
 import json
@@ -17,12 +17,13 @@ from typing import Any
 
 from bic.config import Recipe
 from bic.paper import find, gather
-from bic.report.paper import sections
+from bic.report.paper import draw, sections
 from bic.report.published import PUBLISHED
 from bic.report.tables import UPPER_BOUNDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/characters.md", "docs/paper.md")
+DRAWN = ("fig1", "fig8")
 Result = dict[str, Any]
 Row = list[str]
 
@@ -181,9 +182,9 @@ def protocols(results: list[Result]) -> Iterator[str]:
     return table(["steps", "recipe", "first", "last", "average", "minutes", "seeds"], rows)
 
 
-def paper(name: str) -> Iterator[str]:
+def paper(name: str) -> Result:
     """One of the paper's experiments by the fast recipe, as far as it was run."""
-    return sections(gather(find(name, "fast"), ROOT / "results", "fast", range(3)), "####")
+    return gather(find(name, "fast"), ROOT / "results", "fast", range(3))
 
 
 TABLES: dict[str, Callable[[list[Result]], Iterator[str]]] = {
@@ -200,7 +201,8 @@ def filled(text: str, results: list[Result]) -> str:
 
     def fill(match: re.Match[str]) -> str:
         kind, _, experiment = match[1].partition("/")
-        lines = "\n\n".join(paper(experiment)) if kind == "paper" else "\n".join(TABLES[kind](results))
+        parts = sections(paper(experiment), "####") if kind == "paper" else ["\n".join(TABLES[kind](results))]
+        lines = "\n\n".join(parts)
         return f"<!-- results: {match[1]} -->\n\n{lines}\n\n<!-- end -->"
 
     return re.sub(r"<!-- results: (\S+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
@@ -217,6 +219,9 @@ def main() -> None:
         if "--check" in sys.argv:
             sys.exit(f"{name} is not up to date; run python benchmarks/results.py")
         page.write_text(after)
+    if "--check" not in sys.argv:
+        for name in DRAWN:
+            draw(paper(name), ROOT / "docs", ROOT / "results", ["png"])
 
 
 if __name__ == "__main__":

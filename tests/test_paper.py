@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,10 @@ def test_what_was_not_run_is_left_out(tiny: None, tmp_path: Path) -> None:
     (panel,) = gather(TINY, tmp_path, "demo", range(3))["panels"]
     assert [(line["name"], line["seeds"]) for line in panel["lines"]] == [("bic", [0]), ("joint", [0])]
     assert gather(EXPERIMENTS["table3"], tmp_path, "demo", [0])["panels"] == []
+    content = gather(replace(TINY, panels=TINY.panels * 3), tmp_path, "demo", [0])
+    assert len(pages.curves(content).axes) == 3
+    shutil.rmtree(tmp_path / "digits-2steps-bic-demo-seed0")
+    assert gather(TINY, tmp_path, "demo", [0])["panels"] == [], "an upper bound alone is no panel"
 
 
 def test_the_overview_counts_what_is_done(tiny: None, tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
         every = [(line, [(job, job.done(out)) for job in jobs_of(line, recipe, seeds)]) for line in panel.lines]
         done = [(line, [(job, result) for job, result in own if result is not None]) for line, own in every]
         lines = [_line(line, panel.metric, own) for line, own in done if own]
-        panels += [{"title": panel.title, "metric": panel.metric, "lines": lines}] if lines else []
+        told = any(not line["bound"] for line in lines)  # an upper bound alone says nothing
+        panels += [{"title": panel.title, "metric": panel.metric, "lines": lines}] if told else []
     return {
         "name": found.name, "title": found.title, "claim": found.claim, "note": found.note,
         "confusions": list(found.confusions), "degradation": dict(found.degradation), "panels": panels,

@@ -115,27 +115,28 @@ def _markdown_table(columns: Sequence[str], body: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def draw(content: Content, folder: Path, runs: Path) -> list[Path]:
-    """Curves of every panel, and the confusion matrices; each as PNG and SVG."""
+def draw(content: Content, folder: Path, runs: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Curves of every panel, and the confusion matrices; each in these kinds of file."""
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "bic"}):
-        figures = {content["name"]: _curves(content)}
+        figures = {content["name"]: curves(content)}
         if shown := list(_with_predictions(content, runs)):
             figures[f"{content['name']}-confusion"] = _confusions(shown)
         written = []
         for name, figure in figures.items():
-            for kind in ("png", "svg"):
+            for kind in kinds:
                 written.append(folder / f"{name}.{kind}")
                 figure.savefig(written[-1], metadata={"Date": None} if kind == "svg" else None)
     return written
 
 
-def _curves(content: Content) -> Figure:
+def curves(content: Content) -> Figure:
+    """Accuracy over the classes seen, a plot for each panel."""
     panels = content["panels"]
     columns = min(2, len(panels))
     height = -(-len(panels) // columns)
     figure = Figure(figsize=(7 * columns, 4.8 * height), layout="constrained", dpi=120)
-    every = figure.subplots(height, columns, squeeze=False).flat
-    for axes, panel in zip(every, panels, strict=True):
+    for number, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(height, columns, number)
         for line, colour in zip(panel["lines"], _colours(panel["lines"]), strict=True):
             seen, mean, marker = line["seen"], np.array(line["mean"]), MARKERS.get(line["method"], "o")
             spread = np.array([each or 0.0 for each in line["spread"]])
