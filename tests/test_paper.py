@@ -1,12 +1,15 @@
 """bic paper: declarations against the paper's numbers, and a small experiment from end to end."""
 
+import io
 import json
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bic import UserError, experiments
 from bic.cli import app
@@ -150,11 +153,68 @@ def test_what_was_not_run_is_left_out(tiny: None, tmp_path: Path) -> None:
     assert gather(TINY, tmp_path, "demo", [0])["panels"] == [], "an upper bound alone is no panel"
 
 
+def test_a_folder_with_another_run_or_a_damaged_one_is_refused(tiny: None, tmp_path: Path) -> None:
+    do(tmp_path)
+    bic, distill = (tmp_path / f"digits-2steps-{method}-demo-seed0" for method in ("bic", "distill"))
+    shutil.rmtree(distill)
+    shutil.copytree(bic, distill)
+    with pytest.raises(UserError, match=r"a run of another configuration \(method is bic, not distill\)"):
+        do(tmp_path)
+    for damaged in ('{"complete": tr', '{"complete": true, "steps": []}'):
+        (distill / "result.json").write_text(damaged)
+        with pytest.raises(
+            UserError, match=r"result.json is damaged; delete .*distill-demo-seed0 to have it run again"
+        ):
+            do(tmp_path)
+
+
+def test_missing_predictions_are_said(tiny: None, tmp_path: Path) -> None:
+    do(tmp_path)
+    file = tmp_path / "digits-2steps-bic-demo-seed0/predictions-2.npz"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="predictions-2.npz is missing or damaged; the confusion matrix is left out"):
+        do(tmp_path)
+
+
+def test_each_recipe_has_its_own_tables(tiny: None, tmp_path: Path) -> None:
+    do(tmp_path, recipe="demo")
+    page = (tmp_path / "tiny-demo/tiny.md").read_text()
+    assert "ours: demo recipe" in page
+
+
 def test_the_overview_counts_what_is_done(tiny: None, tmp_path: Path) -> None:
     do(tmp_path)
     rows = {found.name: (runs, done) for found, runs, done, _ in overview(tmp_path, "demo")}
     assert rows["tiny"] == (3, 3)
     assert rows["table3"] == (4, 0)
+
+
+def made_up(found: Experiment, spread: float | None) -> dict[str, Any]:
+    """An experiment's content as runs with these figures would give it."""
+    sizes = {"imagenet1000": 1000, "celeb10000": 10_000}
+    panels = []
+    for panel in found.panels:
+        lines = []
+        for line in panel.lines:
+            steps, size = line.settings["steps"], sizes.get(line.settings["dataset"], 100)
+            figures = {"seen": [size // steps * number for number in range(1, steps + 1)]}
+            figures |= {"mean": [66.66] * steps, "spread": [spread] * steps, "seeds": [0], "paper": line.paper}
+            lines.append({"name": line.name, "method": line.settings["method"], "bound": line.bound, **figures})
+        panels.append({"title": panel.title, "metric": panel.metric, "lines": lines})
+    return {"title": found.title, "recipe": "fast", "degradation": found.degradation, "panels": panels}
+
+
+@pytest.mark.parametrize("spread", [None, 0.27])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_figures_stay_whole_in_a_terminal_of_80_columns(name: str, spread: float | None) -> None:
+    console = Console(width=80, file=io.StringIO())
+    for table in pages.tables(made_up(experiment(name, "fast"), spread), console.width):
+        console.print(table)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in printed
+    last = "66.66" if spread is None else "66.66 ± 0.27"
+    lines = sum(len(panel.lines) for panel in experiment(name, "fast").panels)
+    assert sum(last in line for line in printed.splitlines()) == lines
 
 
 def test_degradation_is_the_gap_to_joint() -> None:
@@ -171,6 +231,17 @@ def test_an_unknown_experiment_is_refused(tmp_path: Path) -> None:
         run_experiment("table3", tmp_path, seeds=0, progress=Progress("quiet"))
 
 
+def test_wrong_places_are_named_before_any_reading(tmp_path: Path) -> None:
+    def refused(message: str, out: Path = tmp_path, **options: object) -> None:
+        with pytest.raises(UserError, match=message):
+            run_experiment("table5", out, recipe="fast", progress=Progress("quiet"), **options)  # type: ignore[arg-type]
+
+    refused("nowhere/cifar100 does not exist; check the path", data=["nowhere/cifar100"])
+    refused("cifar10=x names nothing that is needed here; pass --data cifar100=PATH", data=["cifar10=x"])
+    (tmp_path / "file").touch()
+    refused("cannot write to .*file", out=tmp_path / "file")
+
+
 def test_missing_data_is_named_before_any_training(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="imagenet1000 must be fetched"):
         run_experiment("table1", tmp_path, recipe="fast", progress=Progress("quiet"))
@@ -182,5 +253,5 @@ def test_the_command_prints_ours_beside_the_papers(
     app(["paper", "tiny", "--out", str(tmp_path), "--quiet", "--threads", "1"], result_action="return_value")
     printed = capsys.readouterr().out
     assert "the paper" in printed
-    assert "ours − paper" in printed
+    assert "Δ: ours − the paper's" in " ".join(printed.split())
     assert experiments.EXPERIMENTS["tiny"].claim in printed

@@ -188,20 +188,22 @@ def paper(
     - `bic paper table3 --recipe fast --seeds 3 --data PATH`
     - `bic paper fig6 --data imagenet1000=PATH --data celeb10000=PATH`
     """
-    from bic.paper import overview, run_experiment
+    from bic.paper import experiment_folder, overview, run_experiment
+    from bic.protocol import set_threads
     from bic.report import paper as paper_tables
 
     progress, console = Progress("quiet" if quiet else "auto"), Console()
     if experiment is None:
-        console.print(paper_tables.overview(overview(out, recipe)))
+        set_threads(threads)
+        console.print(paper_tables.overview(overview(out, recipe, seeds), seeds))
         return
     content = run_experiment(experiment, out, recipe=recipe, seeds=seeds, data=data, threads=threads, progress=progress)
-    for table in paper_tables.tables(content):
+    for table in paper_tables.tables(content, console.width):
         console.print(table)
     console.print(f"The paper: {content['claim']}.", highlight=False)
     if content["note"]:
         console.print(content["note"], highlight=False)
-    print(f"written: {out / experiment}/ (Markdown, JSON, figures)")
+    print(f"written: {experiment_folder(out, experiment, recipe)}/ (Markdown, JSON, figures)")
 
 
 @app.command

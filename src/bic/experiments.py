@@ -73,10 +73,10 @@ CELEB: Settings = {"dataset": "celeb10000", "steps": 10}
 IMAGENET: Settings = {"dataset": "imagenet1000", "steps": 10}
 IMAGENET_100: Settings = {"dataset": "imagenet100", "steps": 10}
 
-FINETUNE = _line("baseline-1 (finetune)", CIFAR, method="finetune")
-DISTILL = _line("baseline-2 (distill)", CIFAR, method="distill")
+FINETUNE = _line("baseline-1, finetune", CIFAR, method="finetune")
+DISTILL = _line("baseline-2, distill", CIFAR, method="distill")
 BIC = _line("bic", CIFAR, method="bic")
-RETRAINED = _line("upper bound (fc-retrain)", CIFAR, method="fc-retrain")
+RETRAINED = _line("fc-retrain", CIFAR, method="fc-retrain")
 RETRAINED = replace(RETRAINED, bound=True)
 JOINT = replace(_line("joint", CIFAR, method="joint"), bound=True)
 
@@ -126,7 +126,7 @@ _ALL = (
     Experiment(
         "fig8", "CIFAR-100 by 5, 10, 20 and 50 classes",
         tuple(
-            Panel(f"{steps} × {100 // steps}", _rivals({"dataset": "cifar100", "steps": steps}))
+            Panel(f"CIFAR-100, {steps} × {100 // steps}", _rivals({"dataset": "cifar100", "steps": steps}))
             for steps in (20, 10, 5, 2)
         ),
         "on a par with iCaRL and EEIL: ahead at 20 and 50 classes a step, a little behind EEIL at 5 and 10",

@@ -17,7 +17,7 @@ from bic.data.encoded import DEFAULT_SIZE
 from bic.errors import UserError, unknown
 from bic.experiments import EXPERIMENTS, Experiment, Line, experiment
 from bic.progress import Progress, clock
-from bic.protocol import open_for, run
+from bic.protocol import open_for, run, set_threads
 from bic.recipes import PROTOCOLS, find_method, find_recipe
 from bic.record import to_json, write_file
 from bic.recorded import read_result
@@ -55,12 +55,28 @@ class Job:
         return checked(RunConfig, settings)
 
     def done(self, out: Path) -> Mapping[str, Any] | None:
-        """Its result, if the run is complete."""
-        try:
-            result = read_result(out / self.folder)
-        except UserError:
+        """Its result, if the run is complete. UserError for a folder of this name with something else in it."""
+        folder = out / self.folder
+        if not (folder / "result.json").exists():
             return None
-        return result if result["complete"] else None
+        try:
+            result = read_result(folder)
+        except UserError as error:
+            raise UserError(f"{folder}/result.json is damaged; delete {folder} to have it run again") from error
+        if not result["complete"]:
+            return None
+        wanted, recorded = self._in_short(), _in_short(result.get("config", {}))
+        if strange := [name for name in wanted if recorded.get(name) != wanted[name]]:
+            named = "; ".join(f"{name} is {recorded.get(name)}, not {wanted[name]}" for name in strange)
+            raise UserError(f"{folder} is a run of another configuration ({named}); move it away, or change --out")
+        return result
+
+    def _in_short(self) -> dict[str, Any]:
+        """What a run of this job must have recorded."""
+        settings, (_, images, held_out) = self.line.settings, PROTOCOLS[self.dataset]
+        usual = {"held_out": held_out, "exemplars": "herding", "first_classes": None, **settings}
+        memory = settings.get("memory", {}).get("images", images)
+        return {**usual, "memory": memory, "recipe": self.recipe, "seed": self.seed}
 
     def seconds(self) -> float:
         """What it would take here, by the time of a few updates: an estimate to a factor of about 1.5."""
@@ -72,6 +88,19 @@ class Job:
         side = recipe.image_size or min(side, DEFAULT_SIZE)
         images = images_trained_on(recipe, method, **counts)
         return images * with_teacher(method) * _seconds_per_image(recipe.backbone, side)
+
+
+def _in_short(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded plan in the words of an experiment's lines."""
+    kept = {name: plan.get(name) for name in ("dataset", "method", "held_out", "exemplars", "seed")}
+    classes = plan.get("classes")
+    return {
+        **kept,
+        "steps": len(plan.get("step_sizes", ())),
+        "memory": plan.get("memory", {}).get("images"),
+        "recipe": plan.get("recipe", {}).get("name"),
+        "first_classes": None if classes is None else len(classes),
+    }
 
 
 def _short(value: Any) -> str:
@@ -96,11 +125,11 @@ def jobs(found: Experiment, recipe: str | None, seeds: Sequence[int]) -> list[Jo
     return list({job.folder: job for job in every}.values())
 
 
-def overview(out: Path, recipe: str | None) -> Iterator[tuple[Experiment, int, int, float]]:
+def overview(out: Path, recipe: str | None, seeds: int = 1) -> Iterator[tuple[Experiment, int, int, float]]:
     """Each experiment with its number of runs, how many are done, and the seconds that the others would take here."""
     for name in EXPERIMENTS:
         found = find(name, recipe)
-        every = jobs(found, recipe, [0])
+        every = jobs(found, recipe, range(seeds))
         missing = [job for job in every if job.done(out) is None]
         yield found, len(every), len(every) - len(missing), sum(job.seconds() for job in missing)
 
@@ -121,10 +150,16 @@ def run_experiment(
     threads: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Do what is missing of an experiment's runs, and write its tables and figures to `out/NAME`."""
+    """Do what is missing of an experiment's runs, and write its tables and figures to `out/NAME[-RECIPE]`."""
     if seeds < 1:
         raise UserError(f"--seeds must be 1 or more, got {seeds}")
     found = find(name, recipe)
+    folder = experiment_folder(out, name, recipe)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another --out") from error
+    set_threads(threads)
     every = jobs(found, recipe, range(seeds))
     sources = _sources(data, {job.dataset for job in every})
     missing = [job for job in every if job.done(out) is None]
@@ -145,12 +180,15 @@ def run_experiment(
             left = (time.monotonic() - began) * (expected / spent - 1)
             progress.say(f"{number} of {len(missing)} runs done, about {clock(left)} left")
     content = gather(found, out, recipe, range(seeds))
-    folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / f"{name}.json", to_json(content))
     write_file(folder / f"{name}.md", markdown(content).encode())
     draw(content, folder, out)
     return content
+
+
+def experiment_folder(out: Path, name: str, recipe: str | None) -> Path:
+    """Where an experiment's tables and figures go."""
+    return out / (name if recipe is None else f"{name}-{recipe}")
 
 
 def _open(
@@ -172,6 +210,9 @@ def _sources(data: Sequence[str], datasets: set[str]) -> dict[str, Path]:
         name, equals, path = each.partition("=")
         if equals and name in datasets:
             sources[name] = Path(path)
+        elif equals and not Path(each).exists():
+            needed = " or ".join(f"{one}=PATH" for one in sorted(datasets))
+            raise UserError(f"--data {each} names nothing that is needed here; pass --data {needed}")
         else:
             sources |= {one: Path(each) for one in datasets if one not in sources}
     return sources
@@ -187,7 +228,7 @@ def gather(found: Experiment, out: Path, recipe: str | None, seeds: Sequence[int
         told = any(not line["bound"] for line in lines)  # an upper bound alone says nothing
         panels += [{"title": panel.title, "metric": panel.metric, "lines": lines}] if told else []
     return {
-        "name": found.name, "title": found.title, "claim": found.claim, "note": found.note,
+        "name": found.name, "title": found.title, "claim": found.claim, "note": found.note, "recipe": recipe,
         "confusions": list(found.confusions), "degradation": dict(found.degradation), "panels": panels,
     }  # fmt: skip
 

@@ -53,16 +53,23 @@ def run(
     if workers is not None and workers < 0:
         raise UserError(f"--workers must not be negative, got {workers}; 0 prepares batches in line")
     device = own_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    set_threads(threads)
     try:
-        torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        asked = f"--device {device}" if threads is None else f"--threads {threads}, --device {device}"
-        raise UserError(f"cannot use {asked} here ({error}); change that") from error
+        raise UserError(f"cannot use --device {device} here ({error}); change that") from error
     with joined(device) as team:
         progress = progress if team.first else Progress("quiet")
         dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)
         return _run(config, out, dataset, progress, workers, device)
+
+
+def set_threads(threads: int | None) -> None:
+    """Use so many processor threads; None leaves them as they are."""
+    try:
+        torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
+    except RuntimeError as error:
+        raise UserError(f"cannot use --threads {threads} here ({error}); change that") from error
 
 
 def _run(

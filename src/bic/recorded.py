@@ -22,7 +22,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     """The content of a run's `result.json`."""
     if (folder / "config.json").exists() and not (folder / "result.json").exists():
         raise UserError(f"{folder} has not finished its first step; the same bic run goes on with it")
-    return read_json(folder, "result.json", "steps", "complete")
+    result = read_json(folder, "result.json", "steps", "complete")
+    if not result["steps"]:
+        raise UserError(f"{folder} has a result.json without any step; give a folder that bic run has made, undamaged")
+    return result
 
 
 def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def open_source(path: Path, name: str, label: str | None, wanted: Wanted, reader
         with reading(path), path.open("rb") as file:
             start = file.read(4)
     elif not path.exists():
-        if path.name == name and not path.suffix:
+        if str(path) == name and not path.suffix:
             raise unknown("data set", name, ("digits", "cifar100", *SIZES))
         raise UserError(f"{path} does not exist; check the path")
     if (kaggle := path / "ILSVRC" / "Data" / "CLS-LOC").is_dir():

@@ -1,5 +1,7 @@
 """One of the paper's experiments, ours beside the paper's: tables, Markdown and figures."""
 
+import warnings
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,19 @@ Content = Mapping[str, Any]  # of NAME.json, which bic.paper.gather makes
 Row = tuple[str, list[str]]
 
 
-def rows(panel: Content) -> Iterator[Row]:
-    """Each line's figures after every step, the paper's below, and the difference after the last."""
-    width = max(len(line["seen"]) for line in panel["lines"])
+def rows(panel: Content, *, spreads: bool = True) -> Iterator[Row]:
+    """Each line's figures after every step; where the paper has some, they follow, with the difference after the last.
+
+    Without `spreads` only the last step's figure has its standard deviation.
+    """
+    width, compared = max(len(line["seen"]) for line in panel["lines"]), has_paper(panel)
     for line in panel["lines"]:
         name = line["name"] + (" *" if line["bound"] else "")
-        pairs = zip(line["mean"], line["spread"], strict=True)
+        every = [spread if spreads else None for spread in line["spread"][:-1]] + line["spread"][-1:]
+        pairs = zip(line["mean"], every, strict=True)
         cells = [f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs]
         ahead = [""] * (width - len(cells))  # an upper bound stands at the last step alone
-        yield name, [*ahead, *cells, ""]
+        yield name, [*ahead, *cells, *[""] * compared]
         if line["paper"]:
             difference = line["mean"][-1] - line["paper"][-1]
             yield "  the paper", [*(f"{value:.2f}" for value in line["paper"]), f"{difference:+.2f}"]
@@ -36,38 +42,60 @@ def metric(panel: Content) -> str:
     return str(panel["metric"]).replace("top", "top-")
 
 
-def header(panel: Content) -> list[str]:
+def has_paper(panel: Content) -> bool:
+    return any(line["paper"] for line in panel["lines"])
+
+
+def header(panel: Content, difference: str = "ours − paper") -> list[str]:
     seen = max((line["seen"] for line in panel["lines"]), key=len)
-    return [*map(str, seen), "ours − paper"]
+    return [*map(str, seen), *[difference] * has_paper(panel)]
 
 
-def overview(experiments: Iterable[tuple[Any, int, int, float]]) -> Table:
+def overview(experiments: Iterable[tuple[Any, int, int, float]], seeds: int = 1) -> Table:
     """All experiments: what they show, their runs, and what the missing ones would take here."""
     table = new_table("The paper's experiments", "name", ["what", "runs", "done", "to do, here"])
     table.columns[1].justify = "left"
     for found, num_runs, num_done, seconds in experiments:
         table.add_row(found.name, found.title, str(num_runs), str(num_done), clock(seconds) if seconds else "–")
-    table.caption = "estimated from the time of a few updates, one seed; runs that experiments share are done once"
+    counted = f"{seeds} seeds" if seeds > 1 else "one seed"
+    table.caption = f"estimated from the time of a few updates, {counted}; runs that experiments share are done once"
     return table
 
 
-def tables(content: Content) -> Iterator[Table]:
-    """For the terminal."""
+def tables(content: Content, width: int) -> Iterator[Table]:
+    """For a terminal of this width: where there are more steps than it has room for, some of them."""
     for panel in content["panels"]:
-        table = new_table(f"{content['title']}: {panel['title']}, {metric(panel)} (%)", "classes seen", header(panel))
-        for name, cells in rows(panel):
-            table.add_row(name, *cells, style="dim" if name.startswith(" ") else None)
-        table.caption = _caption(panel)
+        body, columns = list(rows(panel, spreads=False)), header(panel, "Δ")
+        shown = _fitting(panel, [("classes seen", columns), *body], width)
+        title = f"{content['title']}: {panel['title']}, {metric(panel)} (%)"
+        table = new_table(title, "classes seen", [columns[each] for each in shown])
+        for name, cells in body:
+            table.add_row(name, *(cells[each] for each in shown), style="dim" if name.startswith(" ") else None)
+        delta = "; Δ: ours − the paper's" if has_paper(panel) else ""
+        some = "; every step is in the Markdown" if len(shown) < len(columns) else ""
+        table.caption = _caption(content, panel) + delta + some
         yield table
     if content["degradation"]:
         yield _degradation_table(content)
 
 
-def _caption(panel: Content) -> str:
+def _fitting(panel: Content, body: Sequence[Row], width: int) -> list[int]:
+    """The columns that there is room for: the difference if there is one, and every step, or every second, third …"""
+    widths = [max(map(len, column)) + 3 for column in zip(*(cells for _, cells in body), strict=True)]
+    every = range(len(widths))
+    steps, differences = (every[:-1], every[-1:]) if has_paper(panel) else (every, every[:0])
+    room = width - max(len(name) for name, _ in body) - 4 - sum(widths[each] for each in differences)
+    strides = (steps[::-stride][::-1] for stride in every[1:])
+    chosen = next((some for some in strides if sum(widths[each] for each in some) <= room), steps[-1:])
+    return [*chosen, *differences]
+
+
+def _caption(content: Content, panel: Content) -> str:
     seeds = sorted({len(line["seeds"]) for line in panel["lines"]})
     spread = "" if seeds == [1] else "; ± standard deviation over seeds"
     bound = "* sees old data; " if any(line["bound"] for line in panel["lines"]) else ""
-    return f"{bound}number of seeds: {' or '.join(map(str, seeds))}{spread}"
+    recipe = f"ours: {content['recipe']} recipe; " if content["recipe"] else ""
+    return f"{bound}{recipe}number of seeds: {' or '.join(map(str, seeds))}{spread}"
 
 
 def degradation(content: Content) -> Iterator[tuple[str, list[float], Sequence[float]]]:
@@ -78,12 +106,18 @@ def degradation(content: Content) -> Iterator[tuple[str, list[float], Sequence[f
             yield method, [end["joint"] - end[method] for end in ends], paper
 
 
+def _degradation_rows(content: Content) -> Iterator[Row]:
+    for method, ours, paper in degradation(content):
+        theirs = " → ".join(f"{value:.1f}" for value in paper)
+        growth = [f"{ends[-1] - ends[0]:+.{digits}f}" for ends, digits in ((ours, 2), (paper, 1))]
+        yield method, [*(f"{value:.2f}" for value in ours), growth[0], theirs, growth[1]]
+
+
 def _degradation_table(content: Content) -> Table:
     names = [panel["title"] for panel in content["panels"]]
     table = new_table("Points lost against joint training", "method", [*names, "growth", "the paper's", "growth"])
-    for method, ours, paper in degradation(content):
-        cells = [*(f"{value:.2f}" for value in ours), f"{ours[-1] - ours[0]:+.2f}"]
-        table.add_row(method, *cells, " → ".join(f"{value:.1f}" for value in paper), f"{paper[-1] - paper[0]:+.1f}")
+    for method, cells in _degradation_rows(content):
+        table.add_row(method, *cells)
     return table
 
 
@@ -98,15 +132,11 @@ def sections(content: Content, marks: str) -> Iterator[str]:
     for panel in content["panels"]:
         yield f"{marks} {panel['title']} ({metric(panel)}, %)"
         yield _markdown_table(["", *header(panel)], rows(panel))
-        yield _caption(panel).replace("*", r"\*") + "."
+        yield _caption(content, panel).replace("*", r"\*") + "."
     if content["degradation"]:
         names = [panel["title"] for panel in content["panels"]]
-        body = [
-            (method, [*(f"{value:.2f}" for value in ours), *(f"{value:.1f}" for value in paper)])
-            for method, ours, paper in degradation(content)
-        ]
         yield f"{marks} Points lost against joint training"
-        yield _markdown_table(["", *names, *(f"the paper, scale {n}" for n in (1, 2))], body)
+        yield _markdown_table(["", *names, "growth", "the paper's", "growth"], _degradation_rows(content))
 
 
 def _markdown_table(columns: Sequence[str], body: Iterable[Row]) -> str:
@@ -147,7 +177,8 @@ def curves(content: Content) -> Figure:
                 name = f"{line['name']}, the paper"
                 axes.plot(seen, line["paper"], label=name, color=colour, linestyle=":", alpha=0.7)
         ticks = max((line["seen"] for line in panel["lines"]), key=len)
-        axes.set(xlabel="classes seen", ylabel=f"{metric(panel)} accuracy (%)", title=panel["title"])
+        trained = f" ({content['recipe']} recipe)" if content["recipe"] else ""
+        axes.set(xlabel="classes seen", ylabel=f"{metric(panel)} accuracy (%)", title=panel["title"] + trained)
         axes.set_xticks(ticks if len(ticks) <= 10 else ticks[1::2])
         axes.grid(alpha=0.25)
         axes.legend(fontsize=8.5, frameon=False)
@@ -167,8 +198,10 @@ def _with_predictions(content: Content, runs: Path) -> Iterator[tuple[Content, P
     lines = {line["name"]: line for panel in content["panels"] for line in panel["lines"]}
     for line in (lines[name] for name in content["confusions"] if name in lines):
         file = runs / line["runs"][0] / f"predictions-{len(line['seen'])}.npz"
-        if file.is_file():
+        if zipfile.is_zipfile(file):
             yield line, file
+        elif (file.parent / "config.json").exists():
+            warnings.warn(f"{file} is missing or damaged; the confusion matrix is left out", stacklevel=2)
 
 
 def _confusions(shown: Sequence[tuple[Content, Path]]) -> Figure:
