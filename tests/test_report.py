@@ -19,7 +19,8 @@ from recorded_runs import plan, write_run
 from bic.config import MemoryBudget, RunConfig, load_settings
 from bic.errors import UserError
 from bic.report import measures
-from bic.report.answer import rows
+from bic.report.answer import curves, rows
+from bic.report.colours import COLOURS
 from bic.report.command import asked_of, command
 from bic.report.compare import compare, differing, flat, headline
 from bic.report.details import details
@@ -78,7 +79,8 @@ def test_confusions_before_and_after(by_hand: Run) -> None:
     assert matrix(found["steps"][0]["confusion"]["after"]) == [[2, 0], [1, 1]]
     assert matrix(found["steps"][1]["confusion"]["before"]) == [[0, 0, 0, 2], [0, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
     assert matrix(found["steps"][1]["confusion"]["after"]) == [[1, 0, 0, 1], [0, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
-    assert found["pairs"] == {"before": [(0, 3, 2)], "after": [(0, 3, 1)]}
+    assert found["pairs"]["before"] == {"listed": [(0, 3, 2)], "total": 1}
+    assert found["pairs"]["after"] == {"listed": [(0, 3, 1)], "total": 1}
 
 
 def test_classes_and_their_forgetting(by_hand: Run) -> None:
@@ -138,9 +140,17 @@ def test_many_classes_share_bins_that_keep_to_their_steps() -> None:
     assert counts.sum() == 4
 
 
-def test_the_most_confused_pairs_come_first_and_no_more_than_asked() -> None:
-    true, answers = np.array([0, 0, 0, 1, 2, 2]), np.array([1, 1, 0, 0, 0, 1])
-    assert measures.confused_pairs(true, answers, 3, 2) == [(0, 1, 2), (1, 0, 1)]
+def test_the_most_confused_pairs_come_first() -> None:
+    true, answers = np.array([1, 0, 0, 0, 2, 2]), np.array([0, 1, 1, 0, 0, 1])
+    assert measures.confused_pairs(true, answers, 3) == [(0, 1, 2), (1, 0, 1), (2, 0, 1), (2, 1, 1)]
+
+
+def test_no_more_than_200_pairs_are_listed_of_those_there_are(tmp_path: Path) -> None:
+    true, answers = np.divmod(np.arange(400), 20)
+    chosen = {**dict.fromkeys(("predicted", "predicted_uncorrected"), answers), "true": true, "index": true}
+    sure = dict.fromkeys(("confidence", "confidence_uncorrected"), np.full(400, 0.5, dtype=np.float32))
+    pairs = details(load(write_run(tmp_path / "a", [20], answers=[{**chosen, **sure}])))["pairs"]["after"]
+    assert (len(pairs["listed"]), pairs["total"]) == (200, 380)
 
 
 def test_large_counts_get_wider_numbers(tmp_path: Path) -> None:
@@ -153,6 +163,7 @@ def test_what_stands_beside_the_raw_answer(tmp_path: Path, by_hand: Run) -> None
     assert details(by_hand)["second"] == "correction"
     other = load(write_run(tmp_path / "icarl", [2, 2], answers=[FIRST, SECOND], method="icarl"))
     assert details(other)["second"] == "classifier"
+    assert details(other)["steps"][-1]["calibration"].keys() == {"before"}, "distances are no confidences"
     same = {**SECOND, "predicted": SECOND["predicted_uncorrected"]}
     plain = load(write_run(tmp_path / "distill", [2, 2], answers=[FIRST, same], method="distill"))
     assert details(plain)["second"] is None
@@ -211,6 +222,47 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
     assert sorted(each.label for each in protocol.variants) == [
         "bic, held out 0.1, fast recipe", "bic, held out 0.2, slow recipe"
     ]  # fmt: skip
+
+
+def test_what_was_not_trained_alike_is_said(tmp_path: Path) -> None:
+    slow = plan([2]).recipe.model_copy(update={"epochs": 12, "name": "slow"})
+    write_run(tmp_path / "a", [2], recipe=slow)
+    write_run(tmp_path / "b", [2], method="distill")
+    page = write_report([tmp_path]).read_text()
+    assert "were not trained alike, beyond their methods: recipe: " in page
+    assert sorted(run["label"] for run in page_data(page)["runs"]) == [
+        "bic, slow recipe, seed 0",
+        "distill, fast recipe, seed 0",
+    ]
+    assert re.search("<h1>Best is (bic, slow|distill, fast) recipe: ", page)
+    assert "trained alike" not in write_report([tmp_path / "a"], tmp_path / "one.html").read_text()
+
+
+def test_data_sets_are_told_apart_by_their_names_if_these_differ(tmp_path: Path) -> None:
+    def labels(*named: tuple[str, str]) -> list[str]:
+        for number, (dataset, fingerprint) in enumerate(named):
+            folder = write_run(
+                tmp_path / named[0][0] / str(number), [2, 2 + number], dataset=dataset, fingerprint=fingerprint
+            )
+        return [run["label"] for run in page_data(write_report([folder.parent]))["runs"]]
+
+    assert labels(("a", "f0"), ("b", "f1")) == ["bic, seed 0, 2 × 2, a", "bic, seed 0, 2, 3, b"]
+    same = labels(("c", "f0"), ("c", "f1"))
+    assert same == ["bic, seed 0, 2 × 2, fingerprint f0", "bic, seed 0, 2, 3, fingerprint f1"]
+
+
+def test_a_method_keeps_its_colour_beside_a_variant_of_itself(tmp_path: Path) -> None:
+    slow = plan([2]).recipe.model_copy(update={"epochs": 12})
+    runs = [load(write_run(tmp_path / name, [2, 2], **settings)) for name, settings in
+            (("a", {}), ("b", {"recipe": slow}), ("c", {"method": "lwf"}))]  # fmt: skip
+    drawn = curves(compare(runs)[0])["curves"]
+    looks = {(curve["colour"], curve["dash"], curve["symbol"]) for curve in drawn}
+    assert looks == {
+        (COLOURS["bic"], "solid", "circle"),
+        (COLOURS["bic"], "longdash", "circle-open"),
+        (COLOURS["lwf"], "solid", "triangle-up"),
+    }
+    assert len({curve["colour"] for curve in curves(compare(runs[:2])[0])["curves"]}) == 2
 
 
 def test_differences_are_named_and_runs_compared_within_each_protocol(tmp_path: Path) -> None:
@@ -274,6 +326,7 @@ def test_runs_are_found_below_a_folder_and_counted_once(tmp_path: Path) -> None:
     assert [place.name for place in places] == ["copy.json", "b", "a"]
     data = page_data(write_report([tmp_path / "runs"]))
     assert sorted(run["label"] for run in data["runs"]) == ["bic, seed 0", "bic, seed 1"]
+    assert all("bins" in run for run in data["runs"]), "the folder shows more than the copy of its result"
 
 
 def test_a_bare_result_shows_what_can_be_shown(tmp_path: Path) -> None:
@@ -328,7 +381,8 @@ def damage(folder: Path, how: str) -> None:
 def test_a_damaged_run_is_named_and_the_others_are_shown(tmp_path: Path, how: str) -> None:
     write_run(tmp_path / "good", [2, 2])
     damage(write_run(tmp_path / "bad", [2, 2]), how)
-    page = write_report([tmp_path], tmp_path / "out.html").read_text()
+    with pytest.warns(UserWarning, match="/bad"):
+        page = write_report([tmp_path], tmp_path / "out.html").read_text()
     assert [run["label"] for run in page_data(page)["runs"]] == ["bic, seed 0"]
     notes = re.search(r'<aside class="notices".*?</aside>', page, re.DOTALL)
     assert notes is not None
@@ -354,6 +408,7 @@ def test_an_unfinished_run_is_shown_as_such(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", [2, 2, 2], steps_done=2)
     page = write_report([folder]).read_text()
     assert "unfinished: 2 of 3 steps" in page
+    assert re.search(r"<h1>bic is unfinished: [\d.]+ % on 4 classes so far.</h1>", page)
     assert page_data(page)["runs"][0]["label"] == "bic, unfinished, seed 0"
 
 

@@ -109,7 +109,7 @@ def test_every_chart_is_drawn_once_it_comes_into_view(visit: Any) -> None:
         page.locator(f"#{chart}").scroll_into_view_if_needed()
         page.wait_for_selector(f"#{chart} .main-svg")
     assert page.locator("#curves .legendtext").all_text_contents() == ["lwf", "bic", "distill"]
-    assert page.locator("#run option:checked").inner_text() == "bic, seed 0, step sizes 3 × 20"
+    assert page.locator("#run option:checked").inner_text() == "bic, seed 0, 3 × 20"
 
 
 def test_curves_can_be_hidden_and_the_metric_changed(visit: Any) -> None:
@@ -145,13 +145,13 @@ def test_the_slider_moves_all_that_depends_on_the_step(visit: Any) -> None:
 def test_what_a_run_has_not_is_not_shown(visit: Any) -> None:
     page = visit()
     assert page.locator("#pair").is_visible()
-    pick(page, "distill, seed 0, step sizes 3 × 20")
+    pick(page, "distill, seed 0, 3 × 20")
     assert not page.locator("#pair").is_visible()
     assert not page.locator("#confusion-before").is_visible()
-    pick(page, "lwf, seed 0, step sizes 3 × 20")
+    pick(page, "lwf, seed 0, 3 × 20")
     assert page.locator("#confusions-empty").is_visible()
     assert not page.locator("#class-table").is_visible()
-    pick(page, "bic, seed 0, step sizes 3 × 20")
+    pick(page, "bic, seed 0, 3 × 20")
     assert page.locator("#pair").is_visible()
     assert page.locator("#class-table").is_visible()
 
@@ -181,6 +181,8 @@ def test_a_click_on_a_cell_lists_its_pairs(visit: Any) -> None:
     box = page.locator("#confusion-after .nsewdrag").bounding_box()
     page.mouse.click(box["x"] + box["width"] * 5 / 6, box["y"] + box["height"] / 6)  # step 1 taken for step 3
     page.wait_for_function("document.querySelector('#pairs .count').textContent === '1–8 of 20'")
+    said = page.locator("#pairs .cell").inner_text()
+    assert said.startswith("step 1 (classes 1–20) taken for step 3 (classes 41–60): 110 of 200 after step 3.")
     page.get_by_role("button", name="show all").click()
     assert page.locator("#pairs .count").inner_text() == "1–8 of 59"
 
@@ -199,11 +201,39 @@ def test_zooming_one_matrix_zooms_both(visit: Any) -> None:
     assert ticks[:3] == ["<b>bold</b>", "</script><script>a", "constructor"]
     page.locator("#unzoom").click()
     page.wait_for_function("document.querySelector('#confusion-after .ytick text').textContent === 'step 1'")
+    # Old classes taken for new ones: a part of the matrix away from its diagonal.
+    box = page.locator("#confusion-before .nsewdrag").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 5 / 6, box["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 6, steps=4)
+    page.mouse.up()
+    page.wait_for_selector("#unzoom:not([hidden])")
+    assert page.locator("#confusion-after .ytick text").all_text_contents()[:1] == ["<b>bold</b>"]
+    assert "class 55" in page.locator("#confusion-after .xtick text").all_text_contents()
+
+
+def test_nothing_can_be_uploaded(visit: Any) -> None:
+    page = visit()
+    page.locator("#curves").hover()
+    page.wait_for_selector("#curves .modebar-btn")
+    titles = page.locator("#curves .modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
+    assert "Zoom" in titles
+    assert not any("share" in (title or "").lower() for title in titles)
+    assert not page.locator("#no-plotly").is_visible()
+
+
+def test_a_page_without_its_script_says_so(tab: tuple[Any, list[str]], report: Path, tmp_path: Path) -> None:
+    page, wrong = tab
+    shutil.copy(report, tmp_path / "moved.html")
+    page.goto((tmp_path / "moved.html").as_uri())
+    page.wait_for_selector("#no-plotly:not([hidden])")
+    assert "must lie beside this page" in page.locator("#no-plotly").inner_text()
+    wrong.clear()  # the browser logs that the script is missing
 
 
 def test_many_classes_are_shown_by_group_first(visit: Any) -> None:
     page = visit()
-    pick(page, "bic, seed 4, step sizes 2 × 200")
+    pick(page, "bic, seed 4, 2 × 200")
     page.locator("#confusion-after").scroll_into_view_if_needed()
     page.wait_for_selector("#confusion-after .main-svg")
     sizes = "document.getElementById('confusion-after').data[0].z.length"

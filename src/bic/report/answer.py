@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from bic.report.colours import COLOURS, NAMES, PALETTE, SYMBOLS
+from bic.report.colours import COLOURS, DASHES, NAMES, PALETTE, SYMBOLS
 from bic.report.compare import Protocol, Variant
 from bic.report.published import Published
 from bic.report.runs import StepRecord
@@ -29,9 +29,12 @@ def _row(variant: Variant, best: Variant | None, published: list[Published]) -> 
         "final": variant.final,
         "final_spread": variant.spread(lambda run: run.last.top1),
         "behind": variant.final - best.final if best and variant is not best and variant.complete else None,
-        "average": statistics.mean(averages),
+        # Of fewer steps it would not compare.
+        "average": statistics.mean(averages) if variant.complete else None,
         "average_spread": statistics.stdev(averages) if len(averages) > 1 else None,
-        "later": statistics.mean(statistics.mean(each[1:]) for each in top1) if len(top1[0]) > 1 else None,
+        "later": statistics.mean(statistics.mean(each[1:]) for each in top1)
+        if variant.complete and len(top1[0]) > 1
+        else None,
         "raw": raw if raw != variant.final else None,
         "top5": variant.mean(lambda run: run.last.top5),
         "forgetting": variant.mean(lambda run: run.last.forgetting),
@@ -42,17 +45,23 @@ def _row(variant: Variant, best: Variant | None, published: list[Published]) -> 
 
 
 def curves(protocol: Protocol) -> dict[str, Any]:
-    """Accuracy over the classes seen: a curve per method, and the paper's."""
+    """Accuracy over the classes seen: a curve per method, and the paper's.
+
+    A method has its own colour and its variants differ in dashes, but variants of one method alone in colours.
+    """
     methods = [variant.method for variant in protocol.variants]
-    unique = len(set(methods)) == len(methods)
+    several = len(set(methods)) > 1 or len(methods) == 1
     drawn = []
     for position, variant in enumerate(protocol.variants):
-        place = NAMES.index(variant.method) if unique and variant.method in NAMES else position % len(PALETTE)
+        own = several and variant.method in NAMES
+        place = NAMES.index(variant.method) if own else position % len(PALETTE)
+        again = methods[:position].count(variant.method) if own else position // len(PALETTE)
         drawn.append(
             {
                 "label": variant.label + (" (sees old data)" if variant.upper_bound else ""),
                 "colour": PALETTE[place],
-                "symbol": SYMBOLS[place],
+                "symbol": SYMBOLS[place] + ("-open" if again % 2 else ""),
+                "dash": DASHES[again % len(DASHES)],
                 "bound": variant.upper_bound,
                 "seeds": len(variant.runs),
                 "seen": variant.runs[0].seen,
@@ -65,7 +74,7 @@ def curves(protocol: Protocol) -> dict[str, Any]:
     papers = [
         {
             "label": f"{curve.method}, the paper’s {curve.source}",
-            "colour": COLOURS[curve.method] if unique else "#000000",
+            "colour": COLOURS[curve.method] if several else "#000000",
             "symbol": f"{SYMBOLS[NAMES.index(curve.method)]}-open",
             "seen": [curve.step_size * number for number in range(1, len(curve.accuracies) + 1)],
             curve.metric: curve.accuracies,

@@ -13,6 +13,7 @@ from bic.report.runs import Run, StepRecord
 from bic.report.tables import UPPER_BOUNDS
 
 PROTOCOL = ("dataset", "fingerprint", "classes", "class_order", "order_seed", "step_sizes", "memory")
+TRAINING = ("recipe.name", "recipe.backbone", "recipe.epochs", "recipe.first_epochs")  # the same for all methods
 Settings = dict[str, Any]
 Thing = TypeVar("Thing")
 
@@ -112,25 +113,41 @@ def compare(runs: Sequence[Run]) -> list[Protocol]:
     """Runs by protocol, in the order in which they were given."""
     families = _grouped(runs, lambda run: json.dumps([run.plan[name] for name in PROTOCOL]))
     plans = [flat(family[0].plan) for family in families]
-    names = [name for name in differing(plans) if name in PROTOCOL]
+    names = told_apart_by(plans)
     return [
         Protocol(_protocol_name(plan, names), ", ".join(_told(plan, names)), _variants(family), _published(family))
         for plan, family in zip(plans, families, strict=True)
     ]
 
 
+def told_apart_by(plans: Sequence[Settings]) -> list[str]:
+    """The settings of flat plans in which their protocols differ, the telling ones first.
+
+    A fingerprint says nothing where data sets have different names.
+    """
+    names = [name for name in differing(plans) if name in PROTOCOL]
+    data = {(plan["dataset"], plan["fingerprint"]) for plan in plans}
+    if len(data) == len({dataset for dataset, _ in data}):
+        names = [name for name in names if name != "fingerprint"]
+    first = ("step_sizes", "dataset", "memory")
+    return [*(name for name in first if name in names), *(name for name in names if name not in first)]
+
+
 def headline(protocol: Protocol) -> list[str]:
     """The answer in a sentence or two."""
     if not protocol.ranked:
         first = protocol.variants[0]
-        state = "an upper bound that sees old data" if first.upper_bound else "which is unfinished"
-        return [f"{first.label} is at {first.final:.1f} % on {first.runs[0].last.seen:,} classes, {state}."]
+        reached = f"{first.final:.1f} % on {first.runs[0].last.seen:,} classes"
+        if not first.complete:
+            return [f"{first.label.removesuffix(', unfinished')} is unfinished: {reached} so far."]
+        return [f"{first.label} reaches {reached}, an upper bound that sees old data."]
     best, *others = protocol.ranked
     last = best.runs[0].last
     reached = f"{best.final:.1f} % on {last.seen:,} classes of {best.runs[0].result.dataset}"
     if others:
         ahead = best.final - others[0].final
-        sentences = [f"{best.label} is best: {reached}, {ahead:.1f} points ahead of {others[0].label}."]
+        said = f"{best.label} is best" if best.label == best.method else f"Best is {best.label}"
+        sentences = [f"{said}: {reached}, {ahead:.1f} points ahead of {others[0].label}."]
     else:
         sentences = [f"{best.label} reaches {reached} in {len(best.runs[0].seen)} steps."]
     corrected = next((variant for variant in protocol.ranked if variant.runs[0].last.alpha is not None), None)
@@ -165,11 +182,13 @@ def _variants(family: Sequence[Run]) -> list[Variant]:
     """One per setting other than the seed; those of the same method are told apart by what differs."""
     groups = _grouped(family, lambda run: json.dumps([{**run.plan, "seed": None}, run.result.complete, run.seen]))
     variants = [Variant(group) for group in groups]
+    several_recipes = "recipe.name" in differing([flat(variant.runs[0].plan) for variant in variants])
     for variant in variants:
         plans = [flat(other.runs[0].plan) for other in variants if other.method == variant.method]
         names = differing(plans, but=["seed"])
-        if "recipe.name" in names:  # which says the rest
-            names = [name for name in names if not name.startswith("recipe.") or name == "recipe.name"]
+        if several_recipes:  # every label has one, and where a method's differ that says the rest
+            alike = "recipe.name" not in names
+            names = [name for name in names if not name.startswith("recipe.") or alike] + ["recipe.name"]
         told = _told(flat(variant.runs[0].plan), names)
         state = [] if variant.complete else ["unfinished"]
         variant.label = ", ".join([variant.method, *told, *state])
@@ -177,9 +196,9 @@ def _variants(family: Sequence[Run]) -> list[Variant]:
 
 
 def _told(plan: Settings, names: Iterable[str]) -> list[str]:
-    """Settings in few words: `fast recipe`, `held-out 0.2`."""
+    """Settings in few words: `fast recipe`, `5 × 20`, `held-out 0.2`."""
     return [
-        f"{plan[name]} recipe" if name == "recipe.name"
+        f"{plan[name]} recipe" if name == "recipe.name" else str(plan[name]) if name in ("dataset", "step_sizes")
         else f"{name.removeprefix('recipe.').replace('_', ' ')} {str(plan.get(name))[:24]}"
         for name in names
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from bic.report.runs import Answers, Run, StepRecord
 
 MAX_BINS, MAX_CELLS = 100, 200_000  # of one confusion matrix's side, and of all a run's matrices of one kind
 MAX_PAIRS = 200
+BY_DISTANCE = ("icarl",)  # whose own classifier has an order of answers, but no confidence in them
 BEFORE, AFTER = "_uncorrected", ""  # endings of the columns of predictions
 
 
@@ -33,17 +34,19 @@ def details(run: Run) -> dict[str, Any]:
         found["bins"] = bins.tolist()
         for record, step, columns in zip(found["steps"], steps, answers, strict=True):
             record |= _step_with_answers(columns, run.edges[: step.step + 1], bins)
+            if run.result.method in BY_DISTANCE:
+                del record["calibration"]["after"]
         found["classes"] = _classes(answers, run.seen)
         last, num_classes = answers[-1], run.seen[-1]
         for name, ending in (("before", BEFORE), ("after", AFTER)):
-            pairs = measures.confused_pairs(last["true"], last[f"predicted{ending}"], num_classes, MAX_PAIRS)
-            found.setdefault("pairs", {})[name] = pairs
+            pairs = measures.confused_pairs(last["true"], last[f"predicted{ending}"], num_classes)
+            found.setdefault("pairs", {})[name] = {"listed": pairs[:MAX_PAIRS], "total": len(pairs)}
     return found
 
 
 def pictured(found: dict[str, Any]) -> list[int]:
     """Class numbers in the order in which their pictures matter: most confused, most forgotten, then all."""
-    pairs = found.get("pairs", {}).get("after", [])
+    pairs = found["pairs"]["after"]["listed"] if "pairs" in found else []
     classes = found.get("classes", {})
     lost = [
         (best or 0) - (now or 0) for now, best in zip(classes.get("after", []), classes.get("best", []), strict=True)

@@ -71,11 +71,11 @@ def confusion(true: Ints, answers: Ints, edges: Ints) -> Ints:
     return np.bincount(rows * size + columns, minlength=size * size).reshape(size, size)
 
 
-def confused_pairs(true: Ints, answers: Ints, num_classes: int, limit: int) -> list[tuple[int, int, int]]:
+def confused_pairs(true: Ints, answers: Ints, num_classes: int) -> list[tuple[int, int, int]]:
     """(true class, answer, number of images) where they differ, the most frequent first."""
     wrong = true != answers
     codes, counts = np.unique(true[wrong].astype(np.int64) * num_classes + answers[wrong], return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:limit]
+    order = np.argsort(-counts, kind="stable")
     return [(int(code // num_classes), int(code % num_classes), int(count)) for code, count in
             zip(codes[order], counts[order], strict=True)]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The report: one HTML page of recorded runs that asks nothing of the network."""
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +15,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from bic.errors import UserError
 from bic.report.answer import curves, duration, rows
 from bic.report.command import asked_of, command
-from bic.report.compare import PROTOCOL, Protocol, compare, differing, flat, headline
+from bic.report.compare import TRAINING, Protocol, compare, differing, flat, headline, told_apart_by
 from bic.report.details import details, pictured
 from bic.report.runs import Run, find, load
 from bic.report.thumbnails import thumbnails
@@ -51,16 +52,21 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
 
 
 def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """The runs, copies left out lest they count as other seeds; and what is wrong with those that cannot be read."""
+    """The runs, copies left out lest they count as other seeds; and what is wrong with those that cannot be read.
+
+    Of a run folder and copies of its result the folder is taken.
+    """
     runs: list[Run] = []
     damaged: list[str] = []
-    for path in paths:
+    for path in sorted(paths, key=lambda path: not (path / "config.json").is_file()):  # a bare result has less to show
         try:
             run = load(path)
         except UserError as error:
             damaged.append(str(error))
         else:
             runs += [run] if all(run.result != other.result for other in runs) else []
+    for each in damaged if runs else ():
+        warnings.warn(each, stacklevel=2)
     if not runs:
         others = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise UserError(f"no run can be shown{others}: {damaged[0]}")
@@ -125,16 +131,27 @@ def _labels(protocols: Sequence[Protocol]) -> dict[int, str]:
     }  # fmt: skip
 
 
+def _values(plans: Sequence[dict[str, Any]], names: Iterable[str]) -> str:
+    """Settings with all the values that they have in these plans."""
+    return "; ".join(
+        f"{name.removeprefix('recipe.').replace('_', ' ') if name != 'recipe.name' else 'recipe'}: "
+        + " / ".join(dict.fromkeys(str(plan.get(name))[:40] for plan in plans))
+        for name in names
+    )
+
+
 def _notices(protocols: Sequence[Protocol], labels: dict[int, str]) -> list[str]:
     """What a reader must know before comparing."""
     said = []
     if len(protocols) > 1:
         plans = [flat(protocol.variants[0].runs[0].plan) for protocol in protocols]
-        named = "; ".join(
-            f"{name.replace('_', ' ')}: {' / '.join(dict.fromkeys(str(plan.get(name))[:40] for plan in plans))}"
-            for name in differing(plans) if name in PROTOCOL
-        )  # fmt: skip
+        named = _values(plans, told_apart_by(plans))
         said.append(f"The runs are of {len(protocols)} protocols and are compared within each. They differ in {named}.")
+    for protocol in protocols:
+        plans = [flat(variant.runs[0].plan) for variant in protocol.variants]
+        if unlike := [name for name in differing(plans) if name in TRAINING]:
+            of = f" of {protocol.name}" if len(protocols) > 1 else ""
+            said.append(f"The runs{of} were not trained alike, beyond their methods: {_values(plans, unlike)}.")
     made_with = [run.result.made_with for run in _ordered(protocols)]
     unlike = [f"{name}: {' / '.join(map(str, sorted(used)))}" for name in ("device", "threads", "processes")
               if len(used := {made[name] for made in made_with if name in made}) > 1]  # fmt: skip

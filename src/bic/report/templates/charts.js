@@ -9,7 +9,7 @@ addChart("curves", (element) => {
   const metric = state.metric;
   const lines = curves.filter((curve) => curve[metric].some((value) => value !== null)).map((curve) => ({
     name: plain(curve.label), x: curve.seen, y: curve[metric], mode: "lines+markers",
-    line: { color: onPage(curve.colour), width: curve.bound ? 1.5 : 2.4, dash: curve.bound ? "dash" : "solid" },
+    line: { color: onPage(curve.colour), width: curve.bound ? 1.5 : 2.4, dash: curve.bound ? "dash" : curve.dash },
     marker: markers(curve.symbol, 8), hovertemplate: "%{y:.2f} %",
     error_y: curve.spread && metric === "top1"
       ? { type: "data", array: curve.spread, thickness: 1.2, width: 3 } : { visible: false },
@@ -50,7 +50,7 @@ function writeNumbers() {
 addChart("reliability", () => {
   const { calibration } = step();
   const notes = [];
-  const traces = Object.entries(sides()).map(([side, name]) => {
+  const traces = Object.entries(sides()).filter(([side]) => calibration[side]).map(([side, name]) => {
     const { error, bins } = calibration[side];
     const filled = bins.filter(([count]) => count);
     notes.push(`${name}: ECE ${error.toFixed(3)}`);
@@ -61,7 +61,7 @@ addChart("reliability", () => {
       hovertemplate: "sure %{x:.1%}, right %{y:.1%}<br>%{customdata:,} images",
     };
   });
-  $("reliability-note").textContent = `right answers by confidence, in 15 bins; ${notes.join(", ")}`;
+  $("reliability-note").textContent = `right answers by confidence, in 15 bins; ${notes.join(", ")}${calibration.after ? "" : "; distances to means are no confidences"}`;
   const diagonal = { name: "calibrated", x: [0, 1], y: [0, 1], mode: "lines", hoverinfo: "skip",
     line: { color: colour("muted"), width: 1, dash: "dash" } };
   const ends = { range: [-0.02, 1.02], tickformat: ".0%" };
@@ -72,7 +72,8 @@ addChart("reliability", () => {
 const total = (bins) => bins.reduce((sum, bin) => sum + bin[0], 0);
 
 addChart("error", () => {
-  const traces = Object.entries(sides()).map(([side, name]) => ({
+  const known = Object.entries(sides()).filter(([side]) => step().calibration[side]);
+  const traces = known.map(([side, name]) => ({
     name, x: byStep(), y: run().steps.map((each) => each.calibration[side].error), mode: "lines+markers",
     line: { color: colour(side), width: 2 }, marker: markers(side === "before" ? "diamond" : "circle"),
     hovertemplate: "%{y:.3f} at %{x} classes",

@@ -32,10 +32,10 @@ function binName(edgeList, index) {
   return view.level === "groups" ? `step ${index + 1} (classes ${start + 1}–${end})` : `classes ${start + 1}–${end}`;
 }
 
-// Names where there is room for them, otherwise the steps.
-function matrixTicks(edgeList, pixels) {
+// Names where there is room for them in this range, otherwise the steps.
+function matrixTicks(edgeList, pixels, range) {
   const size = edgeList.length - 1;
-  const [low, high] = view.range ? view.range.map((end) => Math.round(end)) : [0, size];
+  const [low, high] = range.map((end) => Math.round(end));
   const all = Array.from({ length: size }, (_, index) => index);
   if (view.level === "groups") return { tickvals: all, ticktext: all.map((index) => `${index + 1}`) };
   if ((high - low) * 17 < pixels && edgeList[1] === 1) {
@@ -66,17 +66,19 @@ function matrixFigure(side) {
     const border = edgeList.findIndex((edge) => edge >= group(state.step)[0]) - 0.5;
     const line = (ends) => ({ type: "line", ...ends, line: { color: colour("before"), width: 1.5, dash: "dash" } });
     const marks = state.step > 1 ? [line({ x0: border, x1: border, y0: -0.5, y1: size - 0.5 }), line({ y0: border, y1: border, x0: -0.5, x1: size - 0.5 })] : [];
-    const named = matrixTicks(edgeList, element.clientWidth - 90);
-    const [low, high] = view.range ?? [-0.5, size - 0.5];
+    const whole = [-0.5, size - 0.5];
+    const { x: across, y: down } = view.range ?? { x: whole, y: whole };
+    const named = (range) => matrixTicks(edgeList, element.clientWidth - 90, range);
     const at = [0, 0.01, 0.1, 0.25, 0.5, 1];
-    const place = (title, range) => axis(title, { ...named, range, showgrid: false, ticks: "", tickfont: { size: 11 } });
+    const place = (title, ticks, range) => axis(title, { ...ticks, range, showgrid: false, ticks: "", tickfont: { size: 11 } });
+    const columns = named(across);
     return {
       traces: [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: 1, xgap: size <= 30 ? 1 : 0, ygap: size <= 30 ? 1 : 0,
         showscale: element.clientWidth > 380, colorscale: [[0, colour("card")], [1, colour("heat")]],
         colorbar: { thickness: 10, outlinewidth: 0, tickvals: at.map(Math.sqrt), ticktext: at.map((one) => `${100 * one} %`), len: 0.9, x: 1.01 } }],
-      layout: { shapes: marks, margin: { l: 50, r: 12, t: 8, b: 40 }, dragmode: "zoom",
-        xaxis: { ...place("answer", [low, high]), tickangle: named.ticktext.length <= 12 ? "auto" : -90 },
-        yaxis: { ...place("true class", [high, low]), scaleanchor: undefined } },
+      layout: { shapes: marks, margin: { l: 50, r: 12, t: 38, b: 40 }, dragmode: "zoom",
+        xaxis: { ...place("answer", columns, across), tickangle: columns.ticktext.length <= 12 ? "auto" : -90 },
+        yaxis: { ...place("true class", named(down), [...down].reverse()), scaleanchor: undefined } },
     };
   };
 }
@@ -84,16 +86,18 @@ function matrixFigure(side) {
 // Both matrices show the same part, and a click on a cell picks its pairs.
 function follow(element) {
   element.on("plotly_relayout", (change) => {
-    const [low, high] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    const [upper, lower] = [change["yaxis.range[0]"], change["yaxis.range[1]"]];
-    if (low !== undefined && upper !== undefined) zoom([Math.min(low, lower), Math.max(high, upper)]);
-    else if (low !== undefined) zoom([low, high]);
-    else if (upper !== undefined) zoom([lower, upper]);
-    else if (change["xaxis.autorange"] || change["yaxis.autorange"]) zoom(null);
+    const { x, y } = view.range ?? { x: [-0.5, edges().edges.length - 1.5], y: [-0.5, edges().edges.length - 1.5] };
+    const [left, right] = [change["xaxis.range[0]"] ?? x[0], change["xaxis.range[1]"] ?? x[1]];
+    const [low, high] = [change["yaxis.range[1]"] ?? y[0], change["yaxis.range[0]"] ?? y[1]];
+    if (change["xaxis.autorange"] || change["yaxis.autorange"]) zoom(null);
+    else if ("xaxis.range[0]" in change || "yaxis.range[0]" in change) zoom({ x: [left, right], y: [low, high] });
   });
   element.on("plotly_click", ({ points: [{ x, y }] }) => {
     const { edges: edgeList } = edges();
-    view.cell = { true: [edgeList[y], edgeList[y + 1]], answer: [edgeList[x], edgeList[x + 1]] };
+    const row = matrix(element.id.replace("confusion-", ""))[y];
+    const said = `${binName(edgeList, y)} taken for ${x === y ? "itself" : binName(edgeList, x)}: ${row[x].toLocaleString("en")} of ` +
+      `${row.reduce((sum, count) => sum + count, 0).toLocaleString("en")} after step ${state.step}.`;
+    view.cell = { true: [edgeList[y], edgeList[y + 1]], answer: [edgeList[x], edgeList[x + 1]], said };
     fillPairs();
   });
 }
@@ -120,10 +124,12 @@ const pairTable = addTable($("pairs"), "The most confused pairs", [
 function fillPairs() {
   if (!run().pairs) return;
   const inside = (one, [start, end]) => one >= start && one < end;
-  const all = run().pairs[sides().before ? view.side : "after"];
+  const { listed: all, total } = run().pairs[sides().before ? view.side : "after"];
   const rows = view.cell ? all.filter((pair) => inside(pair[0], view.cell.true) && inside(pair[1], view.cell.answer)) : all;
-  const note = view.cell ? make("button", { type: "button", click: () => { view.cell = null; fillPairs(); } }, "Only the cell’s: show all") : "";
-  pairTable.fill(rows, (pair) => `${names()[pair[0]]} ${names()[pair[1]]}`, note);
+  const button = () => make("button", { type: "button", click: () => { view.cell = null; fillPairs(); } }, "Only the cell’s: show all");
+  const note = view.cell ? make("span", { class: "cell" }, `${view.cell.said} `, button()) : "";
+  const more = total > all.length ? ` (the most frequent of ${total.toLocaleString("en")})` : "";
+  pairTable.fill(rows, (pair) => `${names()[pair[0]]} ${names()[pair[1]]}`, note, view.cell ? "" : more);
 }
 
 // Thousands of classes are shown by group first; up to a hundred, one by one.

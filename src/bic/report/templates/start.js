@@ -56,6 +56,7 @@ function layout(more) {
   return {
     margin: { l: 50, r: 12, t: 26, b: 40 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("muted"), activecolor: ink },
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: ink },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("muted"), font: { color: ink }, align: "left" },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 12.5 } },
@@ -65,7 +66,11 @@ function layout(more) {
 
 // A chart is a function that gives { traces, layout }.
 const charts = new Map();
-const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// No toolbar where nothing hovers, since it would always lie over the chart; and never a button that uploads.
+const config = {
+  displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
+};
 
 function draw(id) {
   const chart = charts.get(id);

@@ -4,7 +4,7 @@ const PAGE = 25;
 
 // columns: { title, value(row), cell(row, value), left, first: "ascending" or "descending" }
 function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
-  const view = { rows: [], sort, up: false, from: 0, search: "", text: (row) => "" };
+  const view = { rows: [], sort, up: false, from: 0, search: "", text: (row) => "", more: "" };
   const search = make("input", { type: "search", placeholder: "Search classes", "aria-label": `Search: ${label}`, input: () => {
     view.search = search.value.trim().toLowerCase();
     view.from = 0;
@@ -51,7 +51,7 @@ function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
       return make("td", { class: column.left ? "left" : undefined }, content);
     }))));
     const end = view.from + shown.length;
-    count.textContent = rows.length ? `${(view.from + 1).toLocaleString("en")}–${end.toLocaleString("en")} of ${rows.length.toLocaleString("en")}` : "none";
+    count.textContent = rows.length ? `${(view.from + 1).toLocaleString("en")}–${end.toLocaleString("en")} of ${rows.length.toLocaleString("en")}${view.more}` : "none";
     back.disabled = view.from === 0;
     on.disabled = end >= rows.length;
     heads.forEach((head, index) => {
@@ -61,8 +61,9 @@ function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
   }
 
   return {
-    fill(rows, text, note = "") {
-      Object.assign(view, { rows, text, from: 0 });
+    // `note` stands before the number of rows, `more` after it.
+    fill(rows, text, note = "", more = "") {
+      Object.assign(view, { rows, text, more, from: 0 });
       extra.replaceChildren(...(note ? [note] : []));
       show();
     },
