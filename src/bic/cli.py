@@ -195,7 +195,7 @@ def paper(
     progress, console = Progress("quiet" if quiet else "auto"), Console()
     if experiment is None:
         set_threads(threads)
-        console.print(paper_tables.overview(overview(out, recipe, seeds), seeds))
+        console.print(paper_tables.overview(overview(out, recipe, seeds), recipe, seeds))
         return
     content = run_experiment(experiment, out, recipe=recipe, seeds=seeds, data=data, threads=threads, progress=progress)
     for table in paper_tables.tables(content, console.width):

@@ -51,14 +51,15 @@ def header(panel: Content, difference: str = "ours − paper") -> list[str]:
     return [*map(str, seen), *[difference] * has_paper(panel)]
 
 
-def overview(experiments: Iterable[tuple[Any, int, int, float]], seeds: int = 1) -> Table:
+def overview(experiments: Iterable[tuple[Any, int, int, float]], recipe: str | None, seeds: int) -> Table:
     """All experiments: what they show, their runs, and what the missing ones would take here."""
     table = new_table("The paper's experiments", "name", ["what", "runs", "done", "to do, here"])
     table.columns[1].justify = "left"
     for found, num_runs, num_done, seconds in experiments:
         table.add_row(found.name, found.title, str(num_runs), str(num_done), clock(seconds) if seconds else "–")
     counted = f"{seeds} seeds" if seeds > 1 else "one seed"
-    table.caption = f"estimated from the time of a few updates, {counted}; runs that experiments share are done once"
+    trained = f"the {recipe} recipe" if recipe else "the paper's recipes (--recipe fast is quicker)"
+    table.caption = f"by {trained}, {counted}; estimated from a few updates; runs that experiments share are done once"
     return table
 
 
