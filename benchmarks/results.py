@@ -23,7 +23,7 @@ from bic.report.tables import UPPER_BOUNDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/characters.md", "docs/paper.md")
-DRAWN = ("fig8",)
+DRAWN = ("fig1", "fig8")
 Result = dict[str, Any]
 Row = list[str]
 
