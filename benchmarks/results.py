@@ -4,7 +4,7 @@
 
 Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs.
 A table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`.
-The curves of some experiments are drawn into docs/. --check only fails if a page is not up to date.
+The curves of some experiments are drawn into docs/. --check writes nothing, and fails if a page is not up to date.
 """
 
 import json

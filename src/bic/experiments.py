@@ -76,8 +76,7 @@ IMAGENET_100: Settings = {"dataset": "imagenet100", "steps": 10}
 FINETUNE = _line("baseline-1, finetune", CIFAR, method="finetune")
 DISTILL = _line("baseline-2, distill", CIFAR, method="distill")
 BIC = _line("bic", CIFAR, method="bic")
-RETRAINED = _line("fc-retrain", CIFAR, method="fc-retrain")
-RETRAINED = replace(RETRAINED, bound=True)
+RETRAINED = replace(_line("fc-retrain", CIFAR, method="fc-retrain"), bound=True)
 JOINT = replace(_line("joint", CIFAR, method="joint"), bound=True)
 
 

@@ -65,13 +65,13 @@ class Job:
             raise UserError(f"{folder}/result.json is damaged; delete {folder} to have it run again") from error
         if not result["complete"]:
             return None
-        wanted, recorded = self._in_short(), _in_short(result.get("config", {}))
+        wanted, recorded = self._settings(), _recorded_settings(result.get("config", {}))
         if strange := [name for name in wanted if recorded.get(name) != wanted[name]]:
             named = "; ".join(f"{name} is {recorded.get(name)}, not {wanted[name]}" for name in strange)
             raise UserError(f"{folder} is a run of another configuration ({named}); move it away, or change --out")
         return result
 
-    def _in_short(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """What a run of this job must have recorded."""
         settings, (_, images, held_out) = self.line.settings, PROTOCOLS[self.dataset]
         usual = {"held_out": held_out, "exemplars": "herding", "first_classes": None, **settings}
@@ -90,7 +90,7 @@ class Job:
         return images * with_teacher(method) * _seconds_per_image(recipe.backbone, side)
 
 
-def _in_short(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded_settings(plan: Mapping[str, Any]) -> dict[str, Any]:
     """A recorded plan in the words of an experiment's lines."""
     kept = {name: plan.get(name) for name in ("dataset", "method", "held_out", "exemplars", "seed")}
     classes = plan.get("classes")

@@ -133,11 +133,9 @@ def _labels(protocols: Sequence[Protocol]) -> dict[int, str]:
 
 def _values(plans: Sequence[dict[str, Any]], names: Iterable[str]) -> str:
     """Settings with all the values that they have in these plans."""
-    return "; ".join(
-        f"{name.removeprefix('recipe.').replace('_', ' ') if name != 'recipe.name' else 'recipe'}: "
-        + " / ".join(dict.fromkeys(str(plan.get(name))[:40] for plan in plans))
-        for name in names
-    )
+    words = {name: name.removesuffix(".name").removeprefix("recipe.").replace("_", " ") for name in names}
+    values = {name: dict.fromkeys(str(plan.get(name))[:40] for plan in plans) for name in words}
+    return "; ".join(f"{words[name]}: {' / '.join(values[name])}" for name in words)
 
 
 def _notices(protocols: Sequence[Protocol], labels: dict[int, str]) -> list[str]:

@@ -16,6 +16,12 @@ function edges() {
   return { edges: [0, ...run().steps.slice(0, state.step).map((each) => each.seen)], finest };
 }
 
+// The part of the matrix that is zoomed to, or all of it.
+function shownPart() {
+  const whole = [-0.5, edges().edges.length - 1.5];
+  return view.range ?? { x: whole, y: whole };
+}
+
 function matrix(side) {
   const flat = counts(side);
   const { edges: wanted, finest } = edges();
@@ -66,8 +72,7 @@ function matrixFigure(side) {
     const border = edgeList.findIndex((edge) => edge >= group(state.step)[0]) - 0.5;
     const line = (ends) => ({ type: "line", ...ends, line: { color: colour("before"), width: 1.5, dash: "dash" } });
     const marks = state.step > 1 ? [line({ x0: border, x1: border, y0: -0.5, y1: size - 0.5 }), line({ y0: border, y1: border, x0: -0.5, x1: size - 0.5 })] : [];
-    const whole = [-0.5, size - 0.5];
-    const { x: across, y: down } = view.range ?? { x: whole, y: whole };
+    const { x: across, y: down } = shownPart();
     const named = (range) => matrixTicks(edgeList, element.clientWidth - 90, range);
     const at = [0, 0.01, 0.1, 0.25, 0.5, 1];
     const place = (title, ticks, range) => axis(title, { ...ticks, range, showgrid: false, ticks: "", tickfont: { size: 11 } });
@@ -86,7 +91,7 @@ function matrixFigure(side) {
 // Both matrices show the same part, and a click on a cell picks its pairs.
 function follow(element) {
   element.on("plotly_relayout", (change) => {
-    const { x, y } = view.range ?? { x: [-0.5, edges().edges.length - 1.5], y: [-0.5, edges().edges.length - 1.5] };
+    const { x, y } = shownPart();
     const [left, right] = [change["xaxis.range[0]"] ?? x[0], change["xaxis.range[1]"] ?? x[1]];
     const [low, high] = [change["yaxis.range[1]"] ?? y[0], change["yaxis.range[0]"] ?? y[1]];
     if (change["xaxis.autorange"] || change["yaxis.autorange"]) zoom(null);
