@@ -400,7 +400,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(bic, kind: str, monkeypatch):
 
 
 @pytest.mark.filterwarnings("always:left out")
-def test_predict_answers_for_image_files(bic, tmp_path):
+def test_predict_answers_for_image_files(bic, tmp_path, monkeypatch):
     write_photos(tmp_path / "photos")
     assert bic("run", "photos", "--steps", "2", "--memory", "8", "--backbone", "small", *QUICK, "--out", "here")[0] == 0
     files = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "photos/test").rglob("*.png"))
@@ -415,6 +415,8 @@ def test_predict_answers_for_image_files(bic, tmp_path):
         best = shares.argsort(descending=True)[:2]
         assert pairs[::2] == [model.classes[place] for place in best]
         assert list(map(float, pairs[1::2])) == pytest.approx(shares[best].tolist(), abs=1e-4)
+    monkeypatch.setattr("bic.data.workers.WORTH_IT", 0)
+    assert bic("predict", "here", "photos/test", "--top", "2", "--quiet")[1] == text  # decoded by processes
     assert bic("predict", "here/model", files[0], "--out", "answers.csv", "--quiet")[1] == "answers: answers.csv\n"
     assert (tmp_path / "answers.csv").read_text().startswith(f"file,class_1,probability_1\n{files[0]},kind")
 

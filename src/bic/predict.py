@@ -12,6 +12,7 @@ import numpy as np
 from bic.data.folder import is_image
 from bic.data.images import ImageSet
 from bic.data.loader import plain_batches
+from bic.data.workers import decoding, usual_processes
 from bic.errors import UserError
 from bic.model import Model
 from bic.progress import Progress
@@ -51,7 +52,8 @@ def answer(
     if not 1 <= top <= len(model.classes):
         raise UserError(f"--top must be between 1 and the {len(model.classes):,} classes, got {top}")
     images = ImageSet(labels=np.zeros(len(files), np.int64), view=model.view, files=files, skip_bad=skip_bad)
-    with (progress or Progress("quiet")).task("predicting", len(files)) as task:
+    task_of_all = (progress or Progress("quiet")).task("predicting", len(files))
+    with decoding(usual_processes("cpu")), task_of_all as task:
         for pixels, indices in plain_batches(images, num_outputs=len(model.classes)):
             best = model.scores(pixels)[1].softmax(dim=1).topk(top)
             for index, labels, shares in zip(indices, best.indices.tolist(), best.values.tolist(), strict=True):

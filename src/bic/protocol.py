@@ -1,7 +1,6 @@
 """A protocol from its first step to its last, in a folder from which it can go on."""
 
 import io
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import torch
 from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
-from bic.data.workers import decoding
+from bic.data.workers import decoding, usual_processes
 from bic.distributed import first_before_others, joined, own_device, refuse_differences, world
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
@@ -108,10 +107,7 @@ def _workers(asked: int | None, dataset: Dataset, device: str) -> tuple[int, int
     """
     if dataset.train.pixels is not None:
         return int(device != "cpu") if asked is None else asked, 0
-    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # A processor that also trains decodes ten images in the time in which it learns from one.
-    usual = max(1, num_cpus // 4) if device == "cpu" else min(16, num_cpus)
-    return 1, usual if asked is None else asked
+    return 1, usual_processes(device) if asked is None else asked
 
 
 def _learn_all(learner: Learner, folder: RunFolder, dataset: Dataset, steps: list[Record]) -> Record:

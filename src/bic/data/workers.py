@@ -219,6 +219,13 @@ def decoding(count: int) -> Iterator[None]:
             ours.close()
 
 
+def usual_processes(device: str) -> int:
+    """How many processes should decode where nobody says."""
+    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A processor that also trains decodes ten images in the time in which it learns from one.
+    return max(1, num_cpus // 4) if device == "cpu" else min(16, num_cpus)
+
+
 def batches_ahead() -> int:
     """How many threads should ask for batches, so that the processes are never idle between two."""
     return 0 if _pool is None else 2
