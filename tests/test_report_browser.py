@@ -262,9 +262,14 @@ def test_a_phones_width_holds_the_page(visit: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_paper_has_every_chart(visit: Any) -> None:
+def test_paper_has_every_chart_and_whole_tables(visit: Any) -> None:
     page = visit()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    widest = page.evaluate("Math.max(...[...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth))")
+    assert widest <= 720
+    assert page.locator(".count:visible").all_inner_texts() == ["1–8 of 59", "1–10 of 60"]
+    page.emulate_media(media="screen")
     assert page.locator(".plot .main-svg:first-child").count() == len(CHARTS)
     assert page.locator("#curves").bounding_box()["width"] < 720
     page.evaluate("dispatchEvent(new Event('afterprint'))")

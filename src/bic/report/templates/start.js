@@ -39,8 +39,8 @@ function colour(name) {
   return getComputedStyle(probe).color;
 }
 const dark = () => colour("card") !== "rgb(255, 255, 255)";
-// Of the methods' colours, those too dark for a dark page.
-const lighter = { "#000000": "#ffffff", "#0072B2": "#3d9be0" };
+// Of the methods' colours, those too dark for a dark page, and one that would then be too near another.
+const lighter = { "#000000": "#ffffff", "#0072B2": "#2f86d0", "#56B4E9": "#a3dcff" };
 const onPage = (shade) => (dark() && lighter[shade]) || shade;
 
 function axis(title, more = {}) {

@@ -79,5 +79,5 @@ function pictured(one) {
       load: () => image.classList.toggle("tiny", image.naturalWidth < 24) });
     return image;
   });
-  return make("div", { class: "pictured" }, make("span", { class: "pictures" }, ...pictures), name);
+  return make("div", { class: "pictured" }, make("span", { class: "pictures" }, ...pictures), make("span", { class: "name", title: name }, name));
 }
