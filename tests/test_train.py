@@ -440,5 +440,9 @@ def test_later_steps_have_their_own_rates_and_the_first_its_own_epochs() -> None
     first, later = settings.in_step(afresh=True), settings.in_step(afresh=False)
     assert (first.epochs, first.learning_rate, first.kernel_rate) == (9, 0.2, 0.1)
     assert (later.epochs, later.learning_rate, later.kernel_rate) == pytest.approx((6, 0.06, 0.03))
+    by_sgd = settings.model_copy(update={"later_muon": False})
+    assert by_sgd.in_step(afresh=True) == first.model_copy(update={"later_muon": False})
+    later = by_sgd.in_step(afresh=False)
+    assert (later.epochs, later.learning_rate, later.kernel_rate) == (6, pytest.approx(0.06), None)
     plain = recipe(epochs=6)
     assert plain.in_step(afresh=True) == plain.in_step(afresh=False) == plain

@@ -57,6 +57,7 @@ class Recipe(Settings):
     learning_rate: float = Field(gt=0)
     kernel_rate: float | None = Field(None, gt=0)  # Muon's, relative, for the backbone's kernels; None: plain SGD
     later_rate: float = Field(1.0, gt=0)  # the rates' factor where a network goes on from the step before
+    later_muon: bool = True  # there too; else plain SGD
     schedule: Literal["milestones", "triangle"] = "milestones"
     milestones: tuple[float, ...] = ()  # as shares of the epochs, so that --epochs scales them
     decay: float = Field(0.1, gt=0, le=1)  # the rate's factor at each milestone
@@ -89,7 +90,8 @@ class Recipe(Settings):
         """The recipe for one step: of a network that starts afresh, or of one that goes on."""
         if afresh:
             return self.model_copy(update={"epochs": self.first_epochs or self.epochs})
-        return self.slower(self.later_rate)
+        kernel_rate = self.kernel_rate if self.later_muon else None
+        return self.model_copy(update={"kernel_rate": kernel_rate}).slower(self.later_rate)
 
     def slower(self, factor: float) -> Self:
         """The recipe with both rates times a factor."""
