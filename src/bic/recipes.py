@@ -29,7 +29,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "paper-imagenet": {"backbone": "resnet18", "epochs": 100, **_IMAGENET, **_VGG},
     "fast": {"backbone": "fast", "epochs": 5, "first_epochs": 8, **_FAST},
     # An hour on two processor cores.
-    "best": {"backbone": "wide", "epochs": 12, "first_epochs": 20, "previous_share": 0.5, **_FAST},
+    "best": {"backbone": "wide", "epochs": 12, "first_epochs": 20, "previous_share": 0.5, **_FAST, "later_muon": False},
     # No flips and no colours: drawn or printed characters, thousands of them, white on black.
     "characters": {"backbone": "strokes", "epochs": 5, "first_epochs": 8, **_FAST, **_BLACK_CROP},
     # Short enough that the bias towards new classes shows on data as easy as digits.
