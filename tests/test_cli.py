@@ -102,6 +102,9 @@ def test_a_run_leaves_its_folder_and_does_nothing_the_second_time(bic, tmp_path)
     (alone / "result.json").write_bytes((folder / "result.json").read_bytes())
     assert bic("show", alone)[1] == out
     assert bic("show", alone / "result.json")[1] == out
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "result.json").write_bytes((folder / "result.json").read_bytes())
+    refused(bic("show", tmp_path), "holds several runs; show one of them, such as ", "bic report")
 
 
 def test_a_second_run_says_that_there_is_nothing_to_do(bic):
@@ -126,8 +129,9 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--set", "recipe.learning_rte=1"], ["did you mean 'recipe.learning_rate'?"]),
         (["run", "digits", "--set", "memry=1"], ["unknown setting 'memry'; did you mean 'memory'?"]),
         (["run", "digits", "--set", "nonsense"], ["--set takes NAME=VALUE"]),
-        (["run", "digits", "--stepz", "5"], ["--stepz"]),
-        (["run"], ["dataset"]),
+        (["run", "digits", "--set", "recipe.foo=1"], ["unknown setting 'recipe.foo'; known: recipe.name"]),
+        (["run", "digits", "--stepz", "5"], ["--stepz", "; bic run --help tells more"]),
+        (["run"], ["dataset", "; bic run --help tells more"]),
         (["run", "digits", "--epochs", "0"], ["epochs must be greater than or equal to 1, got 0"]),
         (["run", "digits", "--epochs", "many"], ["many"]),
         (["run", "digits", "--held-out", "1.5"], ["held_out must be less than 1, got 1.5"]),
@@ -137,7 +141,7 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--steps", "3"], ["10 classes cannot be learned in 3 equal steps", "--step-sizes 4,3,3"]),
         (["run", "digits", "--steps", "11"], ["give fewer --steps"]),
         (["run", "digits", "--step-sizes", "5,4"], ["add up to 10 classes, got 5,4 (sum 9)"]),
-        (["run", "digits", "--step-sizes", "5,five"], ["step_sizes", "got 'five'"]),
+        (["run", "digits", "--step-sizes", "5,five"], ["bic: step_sizes must be a valid integer, got 'five';"]),
         (["run", "digits", "--steps", "5", "--step-sizes", "5,5"], ["exclude each other"]),
         (["run", "digits", "--set", "class_order=[1,2]"], ["class_order must list each of 0..9 once"]),
         (["run", "digits", "--classes", "none.txt"], ["classes must name classes, or a file", "no file none.txt"]),
@@ -146,8 +150,11 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "missing.npz"], ["missing.npz"]),
         (["run", "cifar100"], ["bic data get cifar100", "--data PATH"]),
         (["show", "nowhere"], ["nowhere does not exist; give a folder"]),
-        (["run", "digits", "--device", "banana"], ["cannot use --device banana here"]),
-        (["run", "digits", "--threads", "0"], ["cannot use --threads 0"]),
+        (["run", "digits", "--device", "banana"], ["--device banana is unknown; give cpu or cuda"]),
+        (["run", "digits", "--device", "cuda:99"], ["cannot use --device cuda:99 here"]),
+        (["run", "digits", "--threads", "0"], ["--threads must be from 1 to "]),
+        (["run", "digits", "--threads", "5000"], [" here, got 5,000;"]),
+        (["run", "digits", "--workers", "-1"], ["--workers must be from 0 to "]),
         (["run", "digits", "--memory", "9" * 25], ["memory.images must be less than"]),
         (["run", "digits", "--set", "recipe=5"], ["recipe"]),
         (["run", "digits", "--set", "recipe.learning_rate=inf"], ["bic: recipe.learning_rate must be a finite number"]),

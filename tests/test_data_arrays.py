@@ -93,7 +93,7 @@ def test_numbers_may_have_gaps_and_are_their_own_names(tmp_path: Path) -> None:
         ({"y_train": [0, 1, 1]}, r"one label an image, got .* y_train int64 \[3\]"),
         ({"y_train": np.array([0, None])}, "can't read .*Object arrays"),
         ({"x_train": np.array(["a", None])}, "can't read .*Object arrays"),
-        ({"y_train": [0.0, 1.0]}, "must be integers or strings, got .* y_train float64"),
+        ({"y_train": [0.0, 1.0]}, "labels must be integers or strings, got .* y_train float64.*; mend the arrays"),
         ({"y_train": ["0", "1"]}, "must be integers or strings, got .* y_train <U1"),
         ({"y_train": [[0], [1]]}, r"one label an image, got .* y_train int64 \[2, 1\]"),
         ({"y_train": [-1, 0], "y_test": [0, -1]}, r"wrong train labels \(label -1 is not in 0\.\.0"),

@@ -179,7 +179,7 @@ def test_predicting_does_not_change_the_model(dataset: Dataset) -> None:
     learner.learn(steps[0])
     learner.model.network.train()
     before = {name: value.clone() for name, value in learner.model.network.state_dict().items()}
-    one, _ = learner.model.scores(pixels_of(dataset.test)[:3])
+    one, _ = learner.model.scores(pixels_of(dataset.test)[:3].numpy())
     many, _ = learner.model.scores(pixels_of(dataset.test))
     torch.testing.assert_close(one, many[:3], atol=1e-5, rtol=1e-5)  # others in the batch don't matter
     after = learner.model.network.state_dict()

@@ -125,6 +125,10 @@ def show(run: Path) -> None:
     from bic.recorded import read_config, read_result
 
     run = run.parent if run.is_file() else run
+    if not (run / "config.json").exists() and len(inside := sorted(run.glob("*/result.json"))) > 1:
+        raise UserError(
+            f"{run} holds several runs; show one of them, such as {inside[0].parent}, or try bic report {run}"
+        )
     if (run / "config.json").exists() or not (run / "result.json").exists():
         read_config(run)
     _print_run(read_result(run))
@@ -265,8 +269,11 @@ def main() -> None:
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         return
-    except (UserError, CycloptsError) as error:
+    except UserError as error:
         message, code = str(error), 2
+    except CycloptsError as error:
+        command = " ".join(["bic", *(error.command_chain or ())])
+        message, code = f"{str(error).rstrip('.')}; {command} --help tells more", 2
     except KeyboardInterrupt:
         message, code = "stopped; the same command goes on from here", 130
     except LostError as error:

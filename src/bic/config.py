@@ -209,9 +209,10 @@ def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> 
     except ValidationError as error:
         problem = error.errors()[0]
         parts = problem["loc"]  # none where several settings do not fit each other
-        place = under + ".".join(map(str, parts)) if parts else ""
+        place = under + ".".join(part for part in parts if isinstance(part, str)) if parts else ""
         if problem["type"] == "extra_forbidden":
             raise unknown("setting", place, kind.model_fields) from error
         message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        message = message.partition(", unable to parse")[0]
         got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
         raise UserError(f"{place} {message}{got}; change it and run again".strip()) from error

@@ -19,6 +19,8 @@ class HeldOutWarning(UserWarning):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}? Known" if near else "; known"
+    # Not by what all of them begin with, such as "recipe."
+    ends = {each.rpartition(".")[2]: each for each in names}
+    near = difflib.get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.6)
+    hint = f"; did you mean {ends[near[0]]!r}? Known" if near else "; known"
     return UserError(f"unknown {kind} {name!r}{hint}: {', '.join(names)}")

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -60,10 +61,10 @@ class Model:
         return cls(Network(backbone, channels=view.channels, image_size=view.size), backbone, view)
 
     @torch.no_grad()
-    def scores(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def scores(self, images: Tensor | npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Raw and final scores [batch, classes] of pixels [batch, channels, size, size]."""
         self.network.eval()
-        images = images.to(self.network.head.weight.device)
+        images = torch.as_tensor(images, device=self.network.head.weight.device)
         features = self.network.features(images)
         raw: Tensor = self.network.head(features)
         if self.correction is not None:

@@ -14,7 +14,7 @@ import torch
 from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
-from bic.data.workers import decoding, usual_processes
+from bic.data.workers import decoding, num_processors, usual_processes
 from bic.distributed import first_before_others, joined, own_device, refuse_differences, world
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
@@ -49,14 +49,17 @@ def run(
     cannot work or a folder that holds another run.
     """
     progress = progress or Progress("quiet")
-    if workers is not None and workers < 0:
-        raise UserError(f"--workers must not be negative, got {workers}; 0 prepares batches in line")
+    _check_count("--workers", workers, at_least=0)
     device = own_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     set_threads(threads)
     try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"--device {device} is unknown; give cpu or cuda, or leave it out") from error
+    try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot use --device {device} here ({error}); change that") from error
+        raise UserError(f"cannot use --device {device} here ({error}); leave it out, or mend that") from error
     with joined(device) as team:
         progress = progress if team.first else Progress("quiet")
         dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)
@@ -65,10 +68,18 @@ def run(
 
 def set_threads(threads: int | None) -> None:
     """Use so many processor threads; None leaves them as they are."""
-    try:
-        torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
-    except RuntimeError as error:
-        raise UserError(f"cannot use --threads {threads} here ({error}); change that") from error
+    _check_count("--threads", threads, at_least=1)
+    torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
+
+
+def _check_count(flag: str, asked: int | None, *, at_least: int) -> None:
+    """Refuse what could not run, or would bring the machine to a halt."""
+    num_cpus = num_processors()
+    at_most = max(64, 4 * num_cpus)
+    if asked is not None and not at_least <= asked <= at_most:
+        raise UserError(
+            f"{flag} must be from {at_least} to {at_most:,} here, got {asked:,}; {num_cpus:,} would be usual"
+        )
 
 
 def _run(

@@ -85,6 +85,8 @@ def locked(folder: Path) -> Iterator[None]:
     if not world().first:
         yield
         return
+    if folder.is_file():
+        raise UserError(f"{folder} is a file and not a folder; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / ".lock").open("a")

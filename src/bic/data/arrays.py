@@ -22,10 +22,13 @@ def open_npz(path: Path, name: str) -> Dataset:
     # Opened here, because numpy leaves a file that it can't read open.
     with reading(path), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         found = {key: file[key] for key in (*REQUIRED, "classes") if key in file}
+    try:
         check(found, path)
         x_train, x_test = as_images(found["x_train"], found["x_test"])
         names = found["classes"].astype(str).tolist() if "classes" in found else None
         classes, y_train, y_test = number_labels(found["y_train"].tolist(), found["y_test"].tolist(), names)
+    except ValueError as problem:
+        raise UserError(f"{path}: {problem}; mend the arrays and save them again") from problem
     train, test = array_set(x_train, y_train), array_set(x_test, y_test)
     return Dataset(name=name, classes=classes, train=train, test=test)
 

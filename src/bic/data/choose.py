@@ -31,8 +31,9 @@ class Wanted:
         wanted = set(self.names)
         if missing := wanted.difference(known):
             name = next(name for name in self.names if name in missing)
-            near = (difflib.get_close_matches(name, known, n=1) or known[:1])[0]
-            raise UserError(f"{source} has no class {name!r} among its {len(known):,}; mend --classes ({near!r}?)")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"{near[0]!r}?" if near else f"there are {', '.join(known[:3])} and so on"
+            raise UserError(f"{source} has no class {name!r} among its {len(known):,}; mend --classes ({hint})")
         return [name for name in known if name in wanted]
 
     def in_dataset(self, dataset: Dataset) -> Dataset:

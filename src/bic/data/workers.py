@@ -219,9 +219,14 @@ def decoding(count: int) -> Iterator[None]:
             ours.close()
 
 
+def num_processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usual_processes(device: str) -> int:
     """How many processes should decode where nobody says."""
-    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_cpus = num_processors()
     # A processor that also trains decodes ten images in the time in which it learns from one.
     return max(1, num_cpus // 4) if device == "cpu" else min(16, num_cpus)
 
