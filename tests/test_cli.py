@@ -144,6 +144,8 @@ def test_without_a_terminal_there_are_plain_lines(bic):
         (["run", "digits", "--step-sizes", "5,five"], ["bic: step_sizes must be a valid integer, got 'five';"]),
         (["run", "digits", "--steps", "5", "--step-sizes", "5,5"], ["exclude each other"]),
         (["run", "digits", "--set", "class_order=[1,2]"], ["class_order must list each of 0..9 once"]),
+        (["run", "digits", "--classes", "cat"], ["no class 'cat' among its 10; mend --classes (there are 0, 1, 2 and"]),
+        (["run", "digits", "--out", __file__], ["test_cli.py is a file and not a folder; choose another --out"]),
         (["run", "digits", "--classes", "none.txt"], ["classes must name classes, or a file", "no file none.txt"]),
         (["run", "digits", "--set", "recipe.milestones=[0.9,0.1]"], ["bic: milestones must rise between 0 and 1"]),
         (["run", "digits", "--config", "missing.toml"], ["cannot read missing.toml", "check --config"]),

@@ -57,7 +57,7 @@ class Recipe(Settings):
     learning_rate: float = Field(gt=0)
     kernel_rate: float | None = Field(None, gt=0)  # Muon's, relative, for the backbone's kernels; None: plain SGD
     later_rate: float = Field(1.0, gt=0)  # the rates' factor where a network goes on from the step before
-    later_muon: bool = True  # there too; else plain SGD
+    later_muon: bool = True  # whether Muon, where kernel_rate has it, trains there too; else plain SGD
     schedule: Literal["milestones", "triangle"] = "milestones"
     milestones: tuple[float, ...] = ()  # as shares of the epochs, so that --epochs scales them
     decay: float = Field(0.1, gt=0, le=1)  # the rate's factor at each milestone
