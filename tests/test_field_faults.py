@@ -233,7 +233,7 @@ def test_every_setting_of_a_recipe_can_be_set(dataset: Dataset) -> None:
         "momentum": 0.7, "nesterov": False, "weight_decay": 0.01, "gradient_noise": 0.2, "balanced_epochs": 3,
         "balanced_milestones": (0.4,), "crop_padding": 2, "flip": True, "brightness": 9.0, "contrast": 0.4,
         "kernel_rate": 0.03, "first_epochs": 9, "later_rate": 0.4, "crop_fill": "mirror",
-        "distillation_factor": 3.0, "previous_share": 0.4, "later_muon": False,
+        "distillation_factor": 3.0, "previous_share": 0.4, "later_muon": False, "precision": "bfloat16",
     }  # fmt: skip
     assert changed.keys() | {"name"} == Recipe.model_fields.keys()
     config = RunConfig(dataset="toy", steps=3, recipe={"name": "demo", **changed})

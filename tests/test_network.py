@@ -81,6 +81,45 @@ def test_resnet32_halves_the_image_twice() -> None:
     assert sizes[21:] == [(64, 8, 8)] * 10
 
 
+def test_backbones_side_by_side_answer_with_their_mean() -> None:
+    torch.manual_seed(0)
+    both = Network("small+small", channels=1, image_size=8).eval()
+    both.head.grow(3)
+    assert both.num_features == 2 * 256
+    images = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8)
+    each = alone(both, 0), alone(both, 1)
+    assert not torch.allclose(each[0](images), each[1](images))
+    torch.testing.assert_close(both(images), (each[0](images) + each[1](images)) / 2)
+    # In training each has its own scores, of its own batch-norm.
+    both.train()
+    expected = torch.cat([one.train()(images) for one in each])
+    torch.testing.assert_close(both(images), expected)
+
+
+def alone(network: Network, number: int) -> Network:
+    """One of two backbones side by side, with its part of the head."""
+    one = Network("small", channels=1, image_size=8).eval()
+    one.backbone.load_state_dict(network.backbone.members[number].state_dict())  # type: ignore[union-attr, index]
+    one.head.grow(network.num_classes)
+    with torch.no_grad():
+        one.head.weight.copy_(network.head.weight.chunk(2, dim=1)[number])
+        one.head.bias.copy_(network.head.bias)
+    return one
+
+
+def test_whitening_is_measured_in_every_backbone() -> None:
+    network = Network("fast+fast", channels=1, image_size=32)
+    network.prepare(torch.randint(0, 256, (20, 1, 32, 32), dtype=torch.uint8))
+    one, other = (module.weight for module in network.modules() if isinstance(module, Whitening))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, Whitening(1).weight)
+
+
+def test_backbones_side_by_side_have_as_many_features() -> None:
+    with pytest.raises(UserError, match=r"small\+mlp must map images .* equal size"):
+        Network("small+mlp", channels=1, image_size=8)
+
+
 def test_growing_keeps_the_old_rows() -> None:
     network = Network("mlp", channels=4, image_size=None).eval()
     assert network.num_classes == 0

@@ -41,9 +41,12 @@ def outcome(run: Path) -> dict[str, str]:
     return found
 
 
+EVERYTHING = {"previous_share": 0.5, "backbone": "mlp+mlp", "precision": "bfloat16"}  # that there is to save
+
+
 @pytest.mark.parametrize(("method", "wanted"), [("bic", 20), ("eeil", 6), ("fc-retrain", 6)])
 def test_killed_at_random_instants_it_ends_as_the_unbroken_run(tmp_path: Path, method: str, wanted: int) -> None:
-    config = RunConfig(dataset="digits", method=method, epochs=8, recipe={"previous_share": 0.5})  # all to save
+    config = RunConfig(dataset="digits", method=method, epochs=8, recipe=EVERYTHING)
     for _ in range(2):  # the second is timed, with everything loaded
         shutil.rmtree(tmp_path / "unbroken", ignore_errors=True)
         started = time.monotonic()

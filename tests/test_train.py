@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,7 +17,7 @@ from bic import METHODS, RECIPES, Correction, ImageSet, Recipe
 from bic.data.augment import crop_and_flip, shift_colours
 from bic.data.images import array_set
 from bic.data.loader import Batches, ahead, plain_batches
-from bic.losses import classification
+from bic.losses import classification, distillation
 from bic.network import Network
 from bic.network.network import Head
 from bic.train import Teacher, Training, fit
@@ -100,6 +101,57 @@ def test_each_image_comes_once_an_epoch(num_images: int, batch_size: int, num_ba
     assert torch.equal(torch.cat([labels for _, labels in seen]), pixels.long() % 4)
     sizes = [len(labels) for _, labels in seen]
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_each_backbone_side_by_side_learns_as_if_alone() -> None:
+    settings = recipe(learning_rate=0.01, weight_decay=5e-4)
+    torch.manual_seed(0)
+    both = Network("small+small", channels=1, image_size=8)
+    both.head.grow(4)
+    starts = copy.deepcopy(both)
+    both.head.bias.requires_grad_(False)  # all that they share
+    teacher = Teacher(both, None)
+    fit(Training.start(both, settings), Batches(noisy_images(40), settings, (0,)), distils, settings, teacher=teacher)
+    for number in (0, 1):
+        lone = Network("small", channels=1, image_size=8)
+        lone.backbone.load_state_dict(starts.backbone.members[number].state_dict())  # type: ignore[union-attr, index]
+        lone.head.grow(4)
+        with torch.no_grad():
+            lone.head.weight.copy_(starts.head.weight.chunk(2, dim=1)[number])
+            lone.head.bias.copy_(starts.head.bias).requires_grad_(False)
+        lone.head.bias.requires_grad_(False)
+        batches = Batches(noisy_images(40), settings, (0,))
+        fit(Training.start(lone, settings), batches, distils, settings, teacher=teacher)
+        torch.testing.assert_close(both.head.weight.chunk(2, dim=1)[number], lone.head.weight, rtol=1e-3, atol=1e-5)
+        member = both.backbone.members[number]  # type: ignore[union-attr, index]
+        for ours, theirs in zip(member.parameters(), lone.backbone.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def distils(scores: Tensor, labels: Tensor, targets: Tensor | None) -> dict[str, Tensor]:
+    assert targets is not None
+    return {"classification": classification(scores, labels), "distillation": distillation(scores, targets)}
+
+
+def test_bfloat16_is_what_the_backbone_computes_in_and_nothing_else() -> None:
+    settings = recipe(precision="bfloat16", epochs=1)
+    network = Network("small", channels=1, image_size=8)
+    network.head.grow(4)
+    teacher = Teacher(network, Correction(0.9, -1.0, 2))
+    seen: dict[str, set[torch.dtype]] = {"inside": set(), "scores": set(), "targets": set()}
+    network.backbone.register_forward_hook(lambda _, __, out: seen["inside"].add(out.dtype))
+
+    def loss(scores: Tensor, labels: Tensor, targets: Tensor | None) -> dict[str, Tensor]:
+        assert targets is not None
+        seen["scores"].add(scores.dtype)
+        seen["targets"].add(targets.dtype)
+        return distils(scores, labels, targets)
+
+    fit(Training.start(network, settings), Batches(noisy_images(16), settings, (0,)), loss, settings, teacher=teacher)
+    assert seen == {"inside": {torch.bfloat16}, "scores": {torch.float32}, "targets": {torch.float32}}
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+    network.eval()(torch.zeros(2, 1, 8, 8))
+    assert seen["inside"] == {torch.bfloat16, torch.float32}  # answers are in float32
 
 
 def order(batches: Batches, epoch: int) -> list[int]:

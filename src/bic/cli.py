@@ -76,7 +76,9 @@ def run(
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,
     epochs: Annotated[Number, flag("Epochs per step; schedule and longer first steps scale with them.")] = None,
-    backbone: Annotated[Text, flag("resnet32, resnet18, fast, wide, strokes, small, mlp or module:function.")] = None,
+    backbone: Annotated[
+        Text, flag("resnet32, resnet18, fast, wide, strokes, small, mlp or module:function; one+other side by side.")
+    ] = None,
     label: Annotated[Text, flag("Label column of Parquet files.")] = None,
     classes: Annotated[Text, flag("Only these classes: cat,dog, or a text file with one name a line.")] = None,
     skip_bad: Annotated[bool | None, flag("Leave out broken images instead of stopping.")] = None,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bic.config import Plan
-from bic.cost import fresh_network, images_trained_on, seconds_per_image, with_teacher
+from bic.cost import images_trained_on, network_and_batch, seconds_per_image, with_teacher
 from bic.data.images import Dataset
 from bic.network import Network
 from bic.progress import Progress
@@ -22,7 +22,7 @@ FEW_PIXELS = 200_000 * 32**2  # over all epochs: over before a measurement would
 def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
     """The network's forward pass with its backbone compiled. The head, which grows, is left as it is."""
     backbone = torch.compile(network.backbone, dynamic=True)
-    return lambda images: network.head(backbone(network.normalised(images)))
+    return lambda images: network.scored(backbone(network.normalised(images)).float())
 
 
 def compile_training(training: Training, network: Network, teacher: Teacher | None) -> None:
@@ -37,7 +37,7 @@ def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: st
     images = _images_ahead(plan, dataset)
     if images * (dataset.image_size or 1) ** 2 <= FEW_PIXELS or device != "cpu":
         return False
-    network, batch = _network_and_batch(plan, dataset)
+    network, batch = network_and_batch(plan, dataset)
     plain = seconds_per_image(network, batch)
     ahead = images * plain * with_teacher(find_method(plan.method))
     if ahead < LONG_RUN:
@@ -67,11 +67,3 @@ def _images_ahead(plan: Plan, dataset: Dataset) -> int:
         exemplars = int((plan.memory.bytes or 0) / dataset.train.sampled_bytes().mean())
     counts = {"num_images": len(dataset.train), "num_exemplars": exemplars}
     return images_trained_on(plan.recipe, find_method(plan.method), num_steps=len(plan.step_sizes), **counts)
-
-
-def _network_and_batch(plan: Plan, dataset: Dataset) -> tuple[Network, Tensor]:
-    view = dataset.train.view
-    backbone, num_classes = plan.recipe.backbone, plan.step_sizes[0]
-    network = fresh_network(backbone, channels=view.channels, image_size=view.size, num_classes=num_classes)
-    images, _ = dataset.train.take_readable(dataset.train.everything[: plan.recipe.batch_size])
-    return network.train(), images

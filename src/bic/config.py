@@ -54,6 +54,7 @@ class Recipe(Settings):
     epochs: int = Field(ge=1)
     first_epochs: int | None = Field(None, ge=1)  # of a network that starts afresh; None: as many
     batch_size: int = Field(128, ge=1)
+    precision: Literal["float32", "bfloat16", "quickest"] = "float32"  # of a backbone's products in training
     learning_rate: float = Field(gt=0)
     kernel_rate: float | None = Field(None, gt=0)  # Muon's, relative, for the backbone's kernels; None: plain SGD
     later_rate: float = Field(1.0, gt=0)  # the rates' factor where a network goes on from the step before
@@ -73,6 +74,7 @@ class Recipe(Settings):
     crop_padding: int = Field(0, ge=0)
     crop_fill: Literal["black", "mirror"] = "black"  # what comes in where a crop leaves the image
     flip: bool = False
+    cutout: int = Field(0, ge=0)  # side of a square that is hidden in every image
     brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
     contrast: float = Field(0.0, ge=0, lt=1)  # largest change of each channel's contrast
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bic.config import Recipe
+from bic.config import Plan, Recipe
+from bic.data.images import Dataset
 from bic.methods import Method
 from bic.network import Network
 from bic.randomness import seeded
@@ -32,7 +33,7 @@ def with_teacher(method: Method) -> float:
 
 def seconds_per_image(network: Network, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> float:
     """The time of an update without teacher and optimiser, per image: the quickest of several on this batch."""
-    labels = torch.zeros(len(images), dtype=torch.int64)
+    labels = torch.zeros(len(images) * network.num_members, dtype=torch.int64)
     network.train()
     times: list[float] = []
     while len(times) < TIMED_UPDATES or sum(times) < TIMED_SECONDS:
@@ -48,3 +49,12 @@ def fresh_network(backbone: str, *, channels: int, image_size: int | None, num_c
         network = Network(backbone, channels=channels, image_size=image_size)
         network.head.grow(num_classes)
     return network
+
+
+def network_and_batch(plan: Plan, dataset: Dataset) -> tuple[Network, Tensor]:
+    """What a run's updates can be timed with: its network before it has learned, and a batch of its images."""
+    view = dataset.train.view
+    backbone, num_classes = plan.recipe.backbone, plan.step_sizes[0]
+    network = fresh_network(backbone, channels=view.channels, image_size=view.size, num_classes=num_classes)
+    images, _ = dataset.train.take_readable(dataset.train.everything[: plan.recipe.batch_size])
+    return network.train(), images

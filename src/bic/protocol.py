@@ -15,11 +15,13 @@ from bic.compiling import worth_compiling
 from bic.config import Plan, RunConfig
 from bic.data import Dataset, open_dataset
 from bic.data.workers import decoding, num_processors, usual_processes
-from bic.distributed import first_before_others, joined, own_device, refuse_differences, world
+from bic.distributed import first_before_others, gathered_objects, joined, own_device, refuse_differences, world
 from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
 from bic.model import Model
+from bic.network import computing_in
+from bic.precision import quickest_precision
 from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
 from bic.record import locked, to_json, write_file
@@ -96,10 +98,7 @@ def _run(
     refuse_differences({"data": dataset.fingerprint, "version": versions, "configuration": plan.model_dump_json()})
     folder.refuse_strangers()
     with locked(path):
-        if config.compile is None and world().size == 1:
-            recorded = folder.plan()
-            compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
-            plan = plan.model_copy(update={"compile": compiles})
+        plan = _measured(plan, config, folder.plan(), dataset, progress, device)
         plan = first_before_others(partial(folder.agree, config, plan))
         result = read_result(path) if (path / "result.json").exists() else {}
         if result.get("complete"):
@@ -109,6 +108,24 @@ def _run(
         learner = Learner(plan, dataset.train.view, progress=progress, device=device, workers=threads_ahead)
         with decoding(processes):
             return _learn_all(learner, folder, dataset, result.get("steps", []))
+
+
+def _measured(
+    plan: Plan, config: RunConfig, recorded: Plan | None, dataset: Dataset, progress: Progress, device: str
+) -> Plan:
+    """The plan with what is chosen by its speed here, or was when the run began."""
+    if plan.recipe.precision == "quickest":
+        kept = None if recorded is None else recorded.recipe.precision
+        votes = gathered_objects(kept or quickest_precision(plan, dataset, progress, device))
+        precision = "bfloat16" if set(votes) == {"bfloat16"} else "float32"
+        plan = plan.model_copy(update={"recipe": plan.recipe.model_copy(update={"precision": precision})})
+    if config.compile is None and world().size == 1:
+        compiles = recorded.compile if recorded is not None else None
+        if compiles is None:
+            with computing_in(plan.recipe.precision, device):
+                compiles = worth_compiling(plan, dataset, progress, device)
+        plan = plan.model_copy(update={"compile": compiles})
+    return plan
 
 
 def _workers(asked: int | None, dataset: Dataset, device: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from bic.correction import Correction
 from bic.data.loader import Batches
 from bic.errors import UserError
 from bic.methods import Losses
-from bic.network import Network
+from bic.network import Network, computing_in
 from bic.optimiser import Muon
 from bic.progress import Task
 from bic.randomness import generator, seeded
@@ -146,10 +146,14 @@ def fit(
                 images, labels = images.to(device, non_blocking=True), labels.to(device)
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
-                targets = None if teacher is None else teacher(images)
-                losses = loss(forward(images), labels, targets)
-                del targets  # gone before the backward pass, as the scores are
-                total = torch.stack(list(losses.values())).sum()
+                with computing_in(recipe.precision, device):
+                    targets = None if teacher is None else teacher(images)
+                    scores = forward(images)
+                members = len(scores) // len(labels)  # backbones side by side, each with its own scores
+                targets = targets if targets is None else targets.repeat(members, 1)
+                losses = loss(scores, labels.repeat(members), targets)
+                del scores, targets  # gone before the backward pass
+                total = members * torch.stack(list(losses.values())).sum()
                 if batches.world.size > 1:  # gradients are averaged over processes: so it is the whole batch's mean
                     total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):

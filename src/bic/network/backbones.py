@@ -158,6 +158,20 @@ def mlp(channels: int, image_size: int | None) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *layers[0], *layers[1])
 
 
+class SideBySide(nn.Module):
+    """Several backbones with equally many features, which stand side by side, divided by their number.
+
+    So the scores that a head makes of them are the mean of what each one's part of the head makes of its own.
+    """
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([member(x) for member in self.members], dim=1).flatten(1) / len(self.members)
+
+
 BACKBONES: dict[str, Builder] = {
     "resnet32": resnet32,
     "resnet18": resnet18,
@@ -170,7 +184,10 @@ BACKBONES: dict[str, Builder] = {
 
 
 def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Module:
-    """A backbone by name, or by `module:function` called with (channels, image_size)."""
+    """A backbone by name, or by `module:function` called with (channels, image_size); `one+other` side by side."""
+    if "+" in name:
+        members = [build_backbone(each, channels=channels, image_size=image_size) for each in name.split("+")]
+        return SideBySide(members)
     if ":" not in name:
         if name not in BACKBONES:
             raise unknown("backbone", name, [*BACKBONES, "module:function"])

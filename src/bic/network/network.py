@@ -1,11 +1,13 @@
 """Network: normalisation, a backbone, and a linear head that grows."""
 
+from contextlib import AbstractContextManager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bic.errors import UserError
-from bic.network.backbones import Fast, build_backbone
+from bic.network.backbones import SideBySide, Whitening, build_backbone
 
 
 class Head(nn.Module):
@@ -25,6 +27,16 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight, self.bias)
+
+    def apart(self, features: Tensor, count: int) -> Tensor:
+        """What each of `count` backbones side by side would score by itself: [count × batch, classes]."""
+        parts = zip((features * count).chunk(count, dim=1), self.weight.chunk(count, dim=1), strict=True)
+        return torch.cat([F.linear(own, weight, self.bias) for own, weight in parts])
+
+
+def computing_in(precision: str, device: torch.device | str) -> AbstractContextManager[None]:
+    """While this lasts backbones make their products in `precision`. Weights, scores and losses stay in float32."""
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 class Network(nn.Module):
@@ -50,6 +62,11 @@ class Network(nn.Module):
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
+    def num_members(self) -> int:
+        """Backbones side by side, each of which is trained as if it were alone."""
+        return len(self.backbone.members) if isinstance(self.backbone, SideBySide) else 1
+
+    @property
     def num_classes(self) -> int:
         return len(self.head.bias)
 
@@ -60,8 +77,9 @@ class Network(nn.Module):
         self.mean.copy_(values.mean(dims))
         self.deviation.copy_(values.std(dims, correction=0))
         self.deviation[self.deviation < 1e-6] = 1.0  # a constant channel is centred and left alone
-        if isinstance(self.backbone, Fast):
-            self.backbone.whitening.measure(self.normalised(images))
+        for module in self.backbone.modules():
+            if isinstance(module, Whitening):
+                module.measure(self.normalised(images))
 
     def normalised(self, images: Tensor) -> Tensor:
         """What the backbone sees."""
@@ -72,8 +90,14 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(self.normalised(images))
-        return features
+        return features.float()  # from bfloat16, if that is what the backbone computes in
+
+    def scored(self, features: Tensor) -> Tensor:
+        """The features' scores [batch, classes]; in training those of each backbone [num_members × batch, classes]."""
+        apart = self.training and self.num_members > 1
+        with torch.autocast(features.device.type, enabled=False):  # scores keep all their digits
+            scores: Tensor = self.head.apart(features, self.num_members) if apart else self.head(features)
+        return scores
 
     def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.features(images))
-        return scores
+        return self.scored(self.features(images))

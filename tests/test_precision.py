@@ -1,0 +1,69 @@
+"""The precision of training: when bfloat16 is chosen, and that the choice is recorded."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from test_compiling import Lines
+from toy import toy_dataset
+
+from bic import Dataset, RunConfig, run
+from bic.precision import quickest_precision
+from bic.recipes import make_plan
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return toy_dataset(0.5)
+
+
+def config(precision: str = "quickest") -> RunConfig:
+    plain = {"dataset": "toy", "steps": 3, "memory": 36, "held_out": 0.25, "epochs": 1}
+    return RunConfig.model_validate({**plain, "recipe": {"name": "demo", "precision": precision}})
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "chosen", "said"), [(0.5, "bfloat16", "2.00"), (0.95, "float32", "1.05"), (10.0, "float32", "0.10")]
+)
+def test_the_faster_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, dataset: Dataset, bfloat16: float, chosen: str, said: str
+) -> None:
+    def seconds(network: object, images: object) -> float:
+        return bfloat16 if torch.is_autocast_enabled("cpu") else 1.0
+
+    monkeypatch.setattr("bic.precision.seconds_per_image", seconds)
+    progress = Lines()
+    assert quickest_precision(make_plan(config(), dataset), dataset, progress, "cpu") == chosen
+    assert progress.said == [f"training in {chosen}: here bfloat16 has {said} × the speed of float32"]
+
+
+def test_it_can_be_measured(dataset: Dataset) -> None:
+    assert quickest_precision(make_plan(config(), dataset), dataset, Lines(), "cpu") in ("float32", "bfloat16")
+
+
+def test_the_choice_is_recorded_and_holds_when_going_on(
+    monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path
+) -> None:
+    asked: list[bool] = []
+
+    def choose(*_: object) -> str:
+        asked.append(True)
+        return "bfloat16"
+
+    monkeypatch.setattr(sys.modules["bic.protocol"], "quickest_precision", choose)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            result = run(config(), tmp_path / "run", data=dataset)
+        in_other_words = run(config("bfloat16"), tmp_path / "run", data=dataset)
+    assert asked == [True]
+    assert result["config"]["recipe"]["precision"] == "bfloat16"
+    assert in_other_words == result
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert recorded["asked"]["recipe"]["precision"] == "quickest"
+    assert recorded["plan"]["recipe"]["precision"] == "bfloat16"
