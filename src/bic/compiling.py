@@ -35,7 +35,8 @@ def compile_training(training: Training, network: Network, teacher: Teacher | No
 def worth_compiling(plan: Plan, dataset: Dataset, progress: Progress, device: str) -> bool:
     """Whether a run will be over sooner with its network compiled. Says why."""
     images = _images_ahead(plan, dataset)
-    if images * (dataset.image_size or 1) ** 2 <= FEW_PIXELS or device != "cpu":
+    few = images * (dataset.image_size or 1) ** 2 <= FEW_PIXELS
+    if few or device != "cpu" or plan.recipe.precision == "bfloat16":
         return False
     network, batch = network_and_batch(plan, dataset)
     plain = seconds_per_image(network, batch)

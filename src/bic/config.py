@@ -74,7 +74,6 @@ class Recipe(Settings):
     crop_padding: int = Field(0, ge=0)
     crop_fill: Literal["black", "mirror"] = "black"  # what comes in where a crop leaves the image
     flip: bool = False
-    cutout: int = Field(0, ge=0)  # side of a square that is hidden in every image
     brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
     contrast: float = Field(0.0, ge=0, lt=1)  # largest change of each channel's contrast
 

@@ -20,7 +20,6 @@ from bic.errors import UserError
 from bic.evaluate import evaluate, forgetting
 from bic.learner import Learned, Learner
 from bic.model import Model
-from bic.network import computing_in
 from bic.precision import quickest_precision
 from bic.progress import Progress
 from bic.recipes import find_recipe, make_plan
@@ -120,11 +119,10 @@ def _measured(
         precision = "bfloat16" if set(votes) == {"bfloat16"} else "float32"
         plan = plan.model_copy(update={"recipe": plan.recipe.model_copy(update={"precision": precision})})
     if config.compile is None and world().size == 1:
-        compiles = recorded.compile if recorded is not None else None
-        if compiles is None:
-            with computing_in(plan.recipe.precision, device):
-                compiles = worth_compiling(plan, dataset, progress, device)
+        compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
         plan = plan.model_copy(update={"compile": compiles})
+    if plan.compile and plan.recipe.precision == "bfloat16":
+        raise UserError("a compiled network trains in float32; leave out --compile, or recipe.precision")
     return plan
 
 

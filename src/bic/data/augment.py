@@ -18,8 +18,6 @@ def augment(images: Tensor, recipe: Recipe, draws: np.random.Generator) -> Tenso
         images = crop_and_flip(images, recipe.crop_padding, draws, flip=recipe.flip, fill=fill)
     if recipe.brightness or recipe.contrast:
         images = shift_colours(images, recipe.brightness, recipe.contrast, draws)
-    if recipe.cutout:
-        images = cut_out(images, recipe.cutout, draws)
     return images
 
 
@@ -44,17 +42,6 @@ def crop_and_flip(
         cut = image[top : top + height, left : left + width]
         into[...] = cut[:, ::-1] if mirror else cut
     return torch.from_numpy(moved).permute(0, 3, 1, 2)
-
-
-def cut_out(images: Tensor, side: int, draws: np.random.Generator) -> Tensor:
-    """A square of each image, which may reach over its edge, in the batch's mean colour (DeVries and Taylor, 2017)."""
-    pixels = images.permute(0, 2, 3, 1).numpy().copy()
-    count, height, width, _ = pixels.shape
-    colour = pixels.mean(axis=(0, 1, 2)).astype(pixels.dtype)
-    tops, lefts = draws.integers((1 - side, 1 - side), (height, width), (count, 2)).T.tolist()
-    for image, top, left in zip(pixels, tops, lefts, strict=True):
-        image[max(top, 0) : top + side, max(left, 0) : left + side] = colour
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
 def shift_colours(images: Tensor, brightness: float, contrast: float, draws: np.random.Generator) -> Tensor:
