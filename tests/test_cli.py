@@ -112,6 +112,12 @@ def test_a_second_run_says_that_there_is_nothing_to_do(bic):
     assert "here is complete; nothing to do" in bic("run", "digits", "--epochs", "1", "--out", "here")[2]
 
 
+def test_a_memory_that_a_method_does_not_use_is_said(bic):
+    command = ("run", "digits", "--epochs", "1", "--memory", "90", "--method")
+    assert "--memory has no effect: lwf keeps no exemplars" in bic(*command, "lwf")[2]
+    assert "no effect" not in bic(*command, "distill")[2]
+
+
 def test_without_a_terminal_there_are_plain_lines(bic):
     code, _, err = bic("run", "digits", "--epochs", "1")
     assert code == 0

@@ -12,7 +12,7 @@ import torch
 from test_compiling import Lines
 from toy import toy_dataset
 
-from bic import Dataset, RunConfig, run
+from bic import Dataset, RunConfig, UserError, run
 from bic.precision import quickest_precision
 from bic.recipes import make_plan
 
@@ -44,6 +44,13 @@ def test_the_faster_is_chosen(
 
 def test_it_can_be_measured(dataset: Dataset) -> None:
     assert quickest_precision(make_plan(config(), dataset), dataset, Lines(), "cpu") in ("float32", "bfloat16")
+
+
+def test_a_compiled_network_does_not_train_in_bfloat16(dataset: Dataset, tmp_path: Path) -> None:
+    asked = config("bfloat16").model_copy(update={"compile": True})
+    with pytest.raises(UserError, match=r"--set recipe\.precision=float32"):
+        run(asked, tmp_path / "run", data=dataset)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_the_choice_is_recorded_and_holds_when_going_on(

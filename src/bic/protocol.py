@@ -22,7 +22,7 @@ from bic.learner import Learned, Learner
 from bic.model import Model
 from bic.precision import quickest_precision
 from bic.progress import Progress
-from bic.recipes import find_recipe, make_plan
+from bic.recipes import find_method, find_recipe, make_plan
 from bic.record import locked, to_json, write_file
 from bic.recorded import read_result
 from bic.run_folder import RunFolder
@@ -96,6 +96,8 @@ def _run(
     versions = f"bic {__version__}, torch {torch.__version__}"
     refuse_differences({"data": dataset.fingerprint, "version": versions, "configuration": plan.model_dump_json()})
     folder.refuse_strangers()
+    if config.memory is not None and not find_method(plan.method).keeps_exemplars:
+        progress.say(f"--memory has no effect: {plan.method} keeps no exemplars")
     with locked(path):
         plan = _measured(plan, config, folder.plan(), dataset, progress, device)
         plan = first_before_others(partial(folder.agree, config, plan))
@@ -122,7 +124,9 @@ def _measured(
         compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
         plan = plan.model_copy(update={"compile": compiles})
     if plan.compile and plan.recipe.precision == "bfloat16":
-        raise UserError("a compiled network trains in float32; leave out --compile, or recipe.precision")
+        raise UserError(
+            "a compiled network trains in float32 alone; leave out --compile, or add --set recipe.precision=float32"
+        )
     return plan
 
 
