@@ -18,7 +18,7 @@ def quickest_precision(plan: Plan, dataset: Dataset, progress: Progress, device:
     Processors that multiply bfloat16 have nearly twice the speed in it; on others it is many times slower.
     """
     if device != "cpu":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+        return "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
     network, batch = network_and_batch(plan, dataset)
     seconds = dict.fromkeys(("float32", "bfloat16"), float("inf"))
     for _ in range(ROUNDS):  # in turns, so that other work on the machine slows both alike
