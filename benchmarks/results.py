@@ -50,6 +50,12 @@ def load(folder: Path = ROOT / "results") -> list[Result]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
 
 
+def settings(result: Result) -> list[Any]:
+    """The recipe and the data of a run, as runs in one row must share them."""
+    unset = {name: field.default for name, field in Recipe.model_fields.items() if not field.is_required()}
+    return [unset | result["config"]["recipe"], result["config"].get("fingerprint")]
+
+
 def select(
     results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic", usual: dict[str, Any] = CIFAR
 ) -> list[Result]:
@@ -63,9 +69,7 @@ def select(
         and result["config"]["step_sizes"] == list(sizes)
         and result["config"].items() >= usual.items()
     ]
-    unset = {name: field.default for name, field in Recipe.model_fields.items() if not field.is_required()}
-    used = [[unset | result["config"]["recipe"], result["config"].get("fingerprint")] for result in found]
-    alike = {json.dumps(each, sort_keys=True) for each in used}
+    alike = {json.dumps(settings(result), sort_keys=True) for result in found}
     if len(alike) > 1 or len({result["seed"] for result in found}) < len(found):
         sys.exit(f"{method} by {recipe}: runs of one row must differ in their seed, and in nothing else")
     return sorted(found, key=lambda result: int(result["seed"]))
@@ -204,6 +208,8 @@ def field(results: list[Result]) -> Iterator[str]:
     for recipe in RECIPES:
         if runs := select(results, recipe=recipe, sizes=[20] * 5):
             ten_steps = select(results, recipe=recipe, sizes=[10] * 10)
+            if ten_steps and settings(ten_steps[0]) != settings(runs[0]):
+                sys.exit(f"{recipe}: the runs of ten steps and of five must differ in their steps, and in nothing else")
             *_, last, average, took, _ = row("", runs)
             in_ten = row("", ten_steps)[-4:-2] if ten_steps else ["", ""]
             rows.append([f"**bic, {length(recipe, runs)}**", last, average, *in_ten, took])
