@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from toy import alone
 
 from bic import UserError
 from bic.network import Network
@@ -87,24 +88,13 @@ def test_backbones_side_by_side_answer_with_their_mean() -> None:
     both.head.grow(3)
     assert both.num_features == 2 * 256
     images = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8)
-    each = alone(both, 0), alone(both, 1)
+    each = alone(both, 0).eval(), alone(both, 1).eval()
     assert not torch.allclose(each[0](images), each[1](images))
     torch.testing.assert_close(both(images), (each[0](images) + each[1](images)) / 2)
     # In training each has its own scores, of its own batch-norm.
     both.train()
     expected = torch.cat([one.train()(images) for one in each])
     torch.testing.assert_close(both(images), expected)
-
-
-def alone(network: Network, number: int) -> Network:
-    """One of two backbones side by side, with its part of the head."""
-    one = Network("small", channels=1, image_size=8).eval()
-    one.backbone.load_state_dict(network.backbone.members[number].state_dict())  # type: ignore[union-attr, index]
-    one.head.grow(network.num_classes)
-    with torch.no_grad():
-        one.head.weight.copy_(network.head.weight.chunk(2, dim=1)[number])
-        one.head.bias.copy_(network.head.bias)
-    return one
 
 
 def test_whitening_is_measured_in_every_backbone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from toy import alone
 
 from bic import METHODS, RECIPES, Correction, ImageSet, Recipe
 from bic.data.augment import crop_and_flip, shift_colours
@@ -108,23 +108,15 @@ def test_each_backbone_side_by_side_learns_as_if_alone() -> None:
     torch.manual_seed(0)
     both = Network("small+small", channels=1, image_size=8)
     both.head.grow(4)
-    starts = copy.deepcopy(both)
-    both.head.bias.requires_grad_(False)  # all that they share
+    apart = [alone(both, 0), alone(both, 1)]
     teacher = Teacher(both, None)
-    fit(Training.start(both, settings), Batches(noisy_images(40), settings, (0,)), distils, settings, teacher=teacher)
-    for number in (0, 1):
-        lone = Network("small", channels=1, image_size=8)
-        lone.backbone.load_state_dict(starts.backbone.members[number].state_dict())  # type: ignore[union-attr, index]
-        lone.head.grow(4)
-        with torch.no_grad():
-            lone.head.weight.copy_(starts.head.weight.chunk(2, dim=1)[number])
-            lone.head.bias.copy_(starts.head.bias).requires_grad_(False)
-        lone.head.bias.requires_grad_(False)
+    for network in (both, *apart):
+        network.head.bias.requires_grad_(False)  # all that they share
         batches = Batches(noisy_images(40), settings, (0,))
-        fit(Training.start(lone, settings), batches, distils, settings, teacher=teacher)
-        torch.testing.assert_close(both.head.weight.chunk(2, dim=1)[number], lone.head.weight, rtol=1e-3, atol=1e-5)
-        member = both.backbone.members[number]  # type: ignore[union-attr, index]
-        for ours, theirs in zip(member.parameters(), lone.backbone.parameters(), strict=True):
+        fit(Training.start(network, settings), batches, distils, settings, teacher=teacher)
+    for number, lone in enumerate(apart):
+        learned = alone(both, number).parameters()
+        for ours, theirs in zip(learned, lone.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
