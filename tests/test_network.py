@@ -106,8 +106,14 @@ def test_whitening_is_measured_in_every_backbone() -> None:
 
 
 def test_backbones_side_by_side_have_as_many_features() -> None:
-    with pytest.raises(UserError, match=r"small\+mlp must map images .* equal size"):
+    with pytest.raises(UserError, match=r"equally many features, and those of small\+mlp have 256, 128"):
         Network("small+mlp", channels=1, image_size=8)
+
+
+@pytest.mark.parametrize("name", ["mlp+", "+mlp", "+"])
+def test_both_sides_of_a_plus_are_named(name: str) -> None:
+    with pytest.raises(UserError, match="lacks a backbone on one side"):
+        build_backbone(name, channels=1, image_size=8)
 
 
 def test_growing_keeps_the_old_rows() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,12 @@ from test_compiling import Lines
 from toy import toy_dataset
 
 from bic import Dataset, RunConfig, UserError, run
+from bic.data.loader import Batches
 from bic.precision import quickest_precision
+from bic.protocol import _measured
 from bic.recipes import make_plan
+from bic.run_folder import RunFolder
+from bic.train import BatchLoss, Training, fit
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +53,42 @@ def test_it_can_be_measured(dataset: Dataset) -> None:
 
 def test_a_compiled_network_does_not_train_in_bfloat16(dataset: Dataset, tmp_path: Path) -> None:
     asked = config("bfloat16").model_copy(update={"compile": True})
-    with pytest.raises(UserError, match=r"--set recipe\.precision=float32"):
+    with pytest.raises(UserError, match=r"leave out --compile or recipe\.precision"):
         run(asked, tmp_path / "run", data=dataset)
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_to_be_compiled_is_not_measured(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
+    monkeypatch.setattr(sys.modules["bic.protocol"], "quickest_precision", lambda *_: "bfloat16")
+    asked = config().model_copy(update={"compile": True})
+    plan = _measured(make_plan(asked, dataset), asked, None, dataset, Lines(), "cpu")
+    assert (plan.compile, plan.recipe.precision) == (True, "float32")
+
+
+def test_a_compiled_run_is_not_gone_on_with_in_bfloat16(dataset: Dataset, tmp_path: Path) -> None:
+    compiled = make_plan(config("float32").model_copy(update={"compile": True}), dataset)
+    folder = RunFolder(tmp_path / "run")
+    folder.agree(config("float32"), compiled)
+    with pytest.raises(UserError, match=r"recipe\.precision was float32 and is now bfloat16"):
+        run(config("bfloat16"), tmp_path / "run", data=dataset)
+
+
+def test_a_head_alone_is_retrained_in_float32(
+    monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path
+) -> None:
+    seen: dict[str, set[torch.dtype]] = {}
+
+    def note(training: Training, batches: Batches, loss: BatchLoss, *rest: Any, **options: Any) -> None:
+        def noted(scores: torch.Tensor, *others: Any) -> Any:
+            seen.setdefault(type(training.module).__name__, set()).add(scores.dtype)
+            return loss(scores, *others)
+
+        fit(training, batches, noted, *rest, **options)
+
+    monkeypatch.setattr("bic.learner.fit", note)
+    asked = config("bfloat16").model_copy(update={"method": "fc-retrain"})
+    run(asked, tmp_path / "run", data=dataset)
+    assert seen == {"Network": {torch.float32}, "Linear": {torch.float32}}
 
 
 def test_the_choice_is_recorded_and_holds_when_going_on(

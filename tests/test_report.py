@@ -315,6 +315,8 @@ def test_a_result_without_its_folder_gets_a_command_from_its_plan() -> None:
         "bic run cifar100 --data PATH --step-sizes 2,2 --method bic --memory 200 --exemplars herding --held-out 0.1 "
         "--order-seed 1993 --seed 0 --recipe fast --epochs 6 --backbone fast"
     )
+    settled["recipe"]["precision"] = "bfloat16"  # which another machine might not have chosen
+    assert "--recipe fast --set 'recipe.precision=\"bfloat16\"'" in command(asked_of(settled))
 
 
 def test_runs_are_found_below_a_folder_and_counted_once(tmp_path: Path) -> None:

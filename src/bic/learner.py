@@ -250,7 +250,7 @@ class Learner:
         pixels, readable = extract(self.model.network, step.everything, self.progress)
         labels = step.everything.labels[readable]
         features = ImageSet(labels=labels, view=View(channels=num_features), pixels=pixels)
-        recipe = self.recipe.model_copy(update={"random_resize": None})
+        recipe = self.recipe.model_copy(update={"random_resize": None, "precision": "float32"})
         with seeded(self.plan.seed, "head", step.number):
             head = nn.Linear(num_features, len(self.model.classes))
         title = f"step {step.number}/{len(self.plan.step_sizes)}, head on all data"

@@ -93,6 +93,8 @@ def _run(
     folder = RunFolder(path)
     if plan.compile and world().size > 1:
         raise UserError("several processes train an uncompiled network; leave out --compile")
+    if plan.compile and plan.recipe.precision == "bfloat16":
+        raise UserError("a compiled network trains in float32 alone; leave out --compile or recipe.precision")
     versions = f"bic {__version__}, torch {torch.__version__}"
     refuse_differences({"data": dataset.fingerprint, "version": versions, "configuration": plan.model_dump_json()})
     folder.refuse_strangers()
@@ -116,17 +118,13 @@ def _measured(
 ) -> Plan:
     """The plan with what is chosen by its speed here, or was when the run began."""
     if plan.recipe.precision == "quickest":
-        kept = None if recorded is None else recorded.recipe.precision
-        votes = gathered_objects(kept or quickest_precision(plan, dataset, progress, device))
+        known = "float32" if config.compile else None if recorded is None else recorded.recipe.precision
+        votes = gathered_objects(known or quickest_precision(plan, dataset, progress, device))
         precision = "bfloat16" if set(votes) == {"bfloat16"} else "float32"
         plan = plan.model_copy(update={"recipe": plan.recipe.model_copy(update={"precision": precision})})
     if config.compile is None and world().size == 1:
         compiles = worth_compiling(plan, dataset, progress, device) if recorded is None else recorded.compile
         plan = plan.model_copy(update={"compile": compiles})
-    if plan.compile and plan.recipe.precision == "bfloat16":
-        raise UserError(
-            "a compiled network trains in float32 alone; leave out --compile, or add --set recipe.precision=float32"
-        )
     return plan
 
 

@@ -169,7 +169,7 @@ class SideBySide(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([member(x) for member in self.members], dim=1).flatten(1) / len(self.members)
+        return torch.cat([member(x) for member in self.members], dim=1) / len(self.members)
 
 
 BACKBONES: dict[str, Builder] = {
@@ -186,8 +186,9 @@ BACKBONES: dict[str, Builder] = {
 def build_backbone(name: str, *, channels: int, image_size: int | None) -> nn.Module:
     """A backbone by name, or by `module:function` called with (channels, image_size); `one+other` side by side."""
     if "+" in name:
-        members = [build_backbone(each, channels=channels, image_size=image_size) for each in name.split("+")]
-        return SideBySide(members)
+        if not all(names := name.split("+")):
+            raise UserError(f"{name} lacks a backbone on one side of its +; name one on each, as in fast+fast")
+        return SideBySide([build_backbone(each, channels=channels, image_size=image_size) for each in names])
     if ":" not in name:
         if name not in BACKBONES:
             raise unknown("backbone", name, [*BACKBONES, "module:function"])

@@ -53,18 +53,25 @@ class Network(nn.Module):
         sides = () if image_size is None else (image_size, image_size)
         try:
             with torch.no_grad():
-                features = self.backbone.eval()(torch.zeros(2, channels, *sides))
-            _, self.num_features = features.shape
+                parts = [part.eval()(torch.zeros(2, channels, *sides)) for part in self._parts()]
+            dims = [dim for _, dim in (features.shape for features in parts)]
         except Exception as error:
             raise UserError(f"{backbone} must map images [2, {channels}, *{sides}] to [2, dim]: {error}") from error
+        if len(set(dims)) > 1:
+            found = f"those of {backbone} have {', '.join(map(str, dims))}"
+            raise UserError(f"backbones side by side need equally many features, and {found}; choose others")
+        self.num_features = sum(dims)
         self.head = Head(self.num_features)
         if image_size is not None:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
     def num_members(self) -> int:
-        """Backbones side by side, each of which is trained as if it were alone."""
-        return len(self.backbone.members) if isinstance(self.backbone, SideBySide) else 1
+        """Backbones side by side, each trained as if it were alone but for the head's bias, which they share."""
+        return len(self._parts())
+
+    def _parts(self) -> list[nn.Module]:
+        return list(self.backbone.members) if isinstance(self.backbone, SideBySide) else [self.backbone]
 
     @property
     def num_classes(self) -> int:

@@ -36,12 +36,13 @@ def command(asked: Mapping[str, Any]) -> str:
 def asked_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The request that a plan without its `config.json` most likely came from.
 
-    Changes of a recipe other than its epochs and backbone are not in it.
+    Changes of a recipe other than its epochs, backbone and precision are not in it.
     """
     kept = ("dataset", "step_sizes", "method", "memory", "exemplars", "held_out", "order_seed", "class_order", "seed")
     recipe = plan["recipe"]
+    named = {key: recipe[key] for key in ("name", "precision") if recipe.get(key, "float32") != "float32"}
     chosen = {name: plan[name] for name in (*kept, "classes")}
-    return {**chosen, "recipe": {"name": recipe["name"]}, "epochs": recipe["epochs"], "backbone": recipe["backbone"]}
+    return {**chosen, "recipe": named, "epochs": recipe["epochs"], "backbone": recipe["backbone"]}
 
 
 def _flag(name: str, value: Any) -> list[str]:
