@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bic.network import Network
+from bic.model.network import Network
 
 FLOAT = 4  # bytes
 SCORES_HELD = 8  # matrices of batch × classes that live at once in the losses' backward pass
@@ -37,7 +37,9 @@ class Protocol:
     batch: int = 256
 
 
-IMAGENET = Protocol("ImageNet-1000", 1000, 10, 1281, 50, 20_000, 110_000)  # 1,281,167 images, 140 GB
+IMAGENET = Protocol(
+    "ImageNet-1000", 1000, 10, 1281, 50, 20_000, 110_000
+)  # 1,281,167 images, 140 GB
 MANY = Protocol("100,000 classes", 100_000, 10, 50, 5, 500_000, 20_000, held_out=0.2)
 MORE = Protocol("1,000,000 classes", 1_000_000, 10, 50, 5, 5_000_000, 20_000, held_out=0.2)
 
@@ -114,15 +116,21 @@ class Cost:
     read: float  # bytes from the disk; exemplars are in memory
     sent: float  # bytes by each GPU
     gpu_memory: float
-    host_memory: float  # in each process: exemplars, and the held-out images' scores of the new classes
+    host_memory: (
+        float  # in each process: exemplars, and the held-out images' logits of the new classes
+    )
     seconds: float
     bound: str  # what decides the seconds
 
 
 def cost(protocol: Protocol, step: Step, body: Backbone, hardware: Hardware, gpus: int) -> Cost:
     seen, images = step.num_old + step.num_new, protocol.epochs * step.trained
-    student, teacher = (body.flops + 2 * body.features * classes for classes in (seen, step.num_old))
-    looked_at = step.held_out * bool(step.num_old) + step.trained_new + step.tested  # correction, herding, evaluation
+    student, teacher = (
+        body.flops + 2 * body.features * classes for classes in (seen, step.num_old)
+    )
+    looked_at = (
+        step.held_out * bool(step.num_old) + step.trained_new + step.tested
+    )  # correction, herding, evaluation
     flops = images * (3 * student + teacher * bool(step.num_old)) + looked_at * student
     head = (body.features + 1) * seen
     updates = images / protocol.batch
@@ -138,8 +146,13 @@ def cost(protocol: Protocol, step: Step, body: Backbone, hardware: Hardware, gpu
         "network": sent / hardware.link,
     }
     bound = max(times, key=lambda name: times[name])
-    read = protocol.image_bytes * (protocol.epochs * step.trained_new + step.trained_new + step.tested)
-    host_memory = protocol.image_bytes * protocol.memory + FLOAT * step.held_out * step.num_new * bool(step.num_old)
+    read = protocol.image_bytes * (
+        protocol.epochs * step.trained_new + step.trained_new + step.tested
+    )
+    host_memory = (
+        protocol.image_bytes * protocol.memory
+        + FLOAT * step.held_out * step.num_new * bool(step.num_old)
+    )
     return Cost(flops, read, sent, gpu_memory, host_memory, times[bound], bound)
 
 
@@ -171,9 +184,19 @@ def report(protocol: Protocol, body: Backbone, hardware: Hardware, gpus: int) ->
     ]
     rows = [
         [
-            *(str(number), f"{step.num_old:,} + {step.num_new:,}", f"{step.trained:,}", f"{step.held_out:,}"),
+            *(
+                str(number),
+                f"{step.num_old:,} + {step.num_new:,}",
+                f"{step.trained:,}",
+                f"{step.held_out:,}",
+            ),
             *(f"{one.flops / 1e15:,.0f}", f"{one.read / 1e12:,.1f}", f"{one.sent / 1e12:,.1f}"),
-            *(f"{one.gpu_memory / 1e9:.1f}", f"{one.host_memory / 1e9:.1f}", f"{one.seconds / 3600:,.1f}", one.bound),
+            *(
+                f"{one.gpu_memory / 1e9:.1f}",
+                f"{one.host_memory / 1e9:.1f}",
+                f"{one.seconds / 3600:,.1f}",
+                one.bound,
+            ),
         ]
         for number, (step, one) in enumerate(zip(every, found, strict=True), start=1)
         if number in (1, 2, 5, len(every))
@@ -182,15 +205,21 @@ def report(protocol: Protocol, body: Backbone, hardware: Hardware, gpus: int) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tflops", type=float, default=20, help="that a GPU sustains in training")
-    parser.add_argument("--decode", type=float, default=3000, help="images/s decoded beside one GPU")
+    parser.add_argument(
+        "--decode", type=float, default=3000, help="images/s decoded beside one GPU"
+    )
     parser.add_argument("--link", type=float, default=10, help="GB/s from one GPU to the others")
     options = parser.parse_args()
     body = Backbone.measured("resnet18", 224)
     hardware = Hardware(options.tflops * 1e12, options.decode, options.link * 1e9)
     size = f"{body.flops / 1e9:.2f} GFLOP forward, {body.parameters / 1e6:.1f} M parameters"
-    print(f"resnet18 at 224 × 224: {size}, {FLOAT * body.activations / 1e6:.0f} MB of activations an image")
+    print(
+        f"resnet18 at 224 × 224: {size}, {FLOAT * body.activations / 1e6:.0f} MB of activations an image"
+    )
     for protocol, gpus in ((IMAGENET, 1), (IMAGENET, 8), (MANY, 8), (MORE, 8)):
         report(protocol, body, hardware, gpus)
 

@@ -24,14 +24,23 @@ import numpy as np
 import torch
 from PIL import Image
 
-from bic.config import Recipe
 from bic.data import ImageSet
 from bic.data import workers as workers_module
-from bic.data.decode import View, open_image, reduction, simplejpeg
-from bic.data.loader import Batches
-from bic.recipes import RECIPES
+from bic.data.batches import Batches
+from bic.data.decode import Preprocessing, open_image, reduction, simplejpeg
+from bic.learn.config import Recipe
+from bic.learn.recipes import RECIPES
 
-SIZES = ((500, 375), (500, 333), (375, 500), (500, 400), (640, 480), (333, 500), (450, 350), (500, 500))
+SIZES = (
+    (500, 375),
+    (500, 333),
+    (375, 500),
+    (500, 400),
+    (640, 480),
+    (333, 500),
+    (450, 350),
+    (500, 500),
+)
 
 
 def photograph(draws: np.random.Generator, width: int, height: int) -> Image.Image:
@@ -47,7 +56,11 @@ def photograph(draws: np.random.Generator, width: int, height: int) -> Image.Ima
     pixels = texture(1.1)[..., None] + 0.4 * np.stack([texture(1.5) for _ in range(3)], axis=-1)
     rows, columns = np.mgrid[:height, :width]
     for _ in range(8):
-        x, y, radius = draws.uniform(0, width), draws.uniform(0, height), draws.uniform(10, height / 3)
+        x, y, radius = (
+            draws.uniform(0, width),
+            draws.uniform(0, height),
+            draws.uniform(10, height / 3),
+        )
         inside = (columns - x) ** 2 + (rows - y) ** 2 < radius**2
         pixels[inside] = 0.7 * pixels[inside] + draws.normal(0, 1.2, 3)
     return Image.fromarray(np.clip(45 * pixels + 118, 0, 255).astype(np.uint8))
@@ -74,7 +87,11 @@ def decode_bare(paths: Sequence[str], sides: Sequence[int] | None) -> None:
         else:
             height, width, *_ = simplejpeg.decode_jpeg_header(encoded)
             factor = reduction(width, height, side)
-            least = {} if factor == 1 else {"min_height": -(-height // factor), "min_width": -(-width // factor)}
+            least = (
+                {}
+                if factor == 1
+                else {"min_height": -(-height // factor), "min_width": -(-width // factor)}
+            )
             simplejpeg.decode_jpeg(encoded, **least)
 
 
@@ -98,7 +115,9 @@ class BareDecoder:
     def rate(self, sides: Sequence[int] | None = None) -> float:
         count, start = len(self.connections), time.perf_counter()
         for number, connection in enumerate(self.connections):
-            connection.send((self.paths[number::count], None if sides is None else sides[number::count]))
+            connection.send(
+                (self.paths[number::count], None if sides is None else sides[number::count])
+            )
         for connection in self.connections:
             connection.recv()
         return len(self.paths) / (time.perf_counter() - start)
@@ -111,21 +130,28 @@ class BareDecoder:
 def megabytes(pids: Sequence[int]) -> float:
     """Memory that is these processes' own."""
     fields = [Path(f"/proc/{pid}/statm").read_text().split() for pid in pids]
-    return sum(int(resident) - int(shared) for _, resident, shared, *_ in fields) * os.sysconf("SC_PAGESIZE") / 1e6
+    return (
+        sum(int(resident) - int(shared) for _, resident, shared, *_ in fields)
+        * os.sysconf("SC_PAGESIZE")
+        / 1e6
+    )
 
 
 class InputPath:
     """Epochs of batches, and the memory of all processes after each tenth of one."""
 
     def __init__(self, paths: Sequence[str], recipe: Recipe) -> None:
-        view = View(channels=3, size=recipe.image_size, resize=recipe.resize)
-        images = ImageSet(labels=np.zeros(len(paths), dtype=np.int64), view=view, files=paths)
+        preprocessing = Preprocessing(channels=3, size=recipe.image_size, resize=recipe.resize)
+        images = ImageSet(labels=np.zeros(len(paths), dtype=np.int64), preprocessing=preprocessing, files=paths)
         self.batches, self.num_images, self.epochs = Batches(images, recipe, (0,)), len(paths), 0
         self.memory: list[float] = []
 
     def rate(self) -> float:
         pool = workers_module._pool
-        pids = [os.getpid(), *(worker.pid for worker in (pool.workers if pool else ()) if worker.pid)]
+        pids = [
+            os.getpid(),
+            *(worker.pid for worker in (pool.workers if pool else ()) if worker.pid),
+        ]
         self.epochs += 1
         start = time.perf_counter()
         for _ in self.batches.epoch(self.epochs):
@@ -138,7 +164,9 @@ def described(rates: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--images", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
@@ -152,7 +180,9 @@ def main() -> None:
         paths = write_photographs(Path(folder), options.images)
         sizes = [os.path.getsize(path) / 1e3 for path in paths]
         decoder = "Pillow" if simplejpeg is None else "simplejpeg"
-        print(f"{len(paths)} JPEGs of {statistics.mean(sizes):.0f} kB, {options.workers} processes, {decoder}\n")
+        print(
+            f"{len(paths)} JPEGs of {statistics.mean(sizes):.0f} kB, {options.workers} processes, {decoder}\n"
+        )
         low, high = recipe.random_resize
         sides = np.random.default_rng(1).integers(low, high + 1, len(paths)).tolist()
         bare = BareDecoder(options.workers, paths)
@@ -172,13 +202,20 @@ def main() -> None:
     figures: dict[str, Any] = {"workers": options.workers, "decoder": decoder, "images": len(paths)}
     for name, found in rates.items():
         print(f"{name:14} {described(found)}")
-        figures[name] = {"images_per_second": statistics.median(found), "range": [min(found), max(found)]}
+        figures[name] = {
+            "images_per_second": statistics.median(found),
+            "range": [min(found), max(found)],
+        }
     for name in ("bare", "bare, reduced"):
         ratios = [one / other for one, other in zip(rates["input path"], rates[name], strict=True)]
         figures[f"of {name}"] = statistics.median(ratios)
-        print(f"input path / {name}: {statistics.median(ratios):.1%} ({min(ratios):.1%}–{max(ratios):.1%})")
+        print(
+            f"input path / {name}: {statistics.median(ratios):.1%} ({min(ratios):.1%}–{max(ratios):.1%})"
+        )
     figures["megabytes"] = [min(ours.memory), max(ours.memory)]
-    print(f"memory of all processes over {options.rounds} epochs: {min(ours.memory):.0f}–{max(ours.memory):.0f} MB")
+    print(
+        f"memory of all processes over {options.rounds} epochs: {min(ours.memory):.0f}–{max(ours.memory):.0f} MB"
+    )
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

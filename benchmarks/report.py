@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for what, runs in write_runs(Path(name)).items():
             started = time.perf_counter()
             page = write_report([runs], Path(name) / f"{runs.name}.html")

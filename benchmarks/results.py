@@ -1,197 +1,53 @@
-"""Writes the tables of recorded results into the README and the documents, between their markers.
+"""Write the tables of recorded results into README.md and the documents below docs/.
 
     python benchmarks/results.py [--check]
 
-Figures come from results/*/result.json alone, which `bic run` wrote; a folder is named as `bic paper` names its runs.
-A table stands between `<!-- results: NAME -->` and `<!-- end -->`, one of the paper's experiments as `paper/NAME`.
-The curves of some experiments are drawn into docs/. --check writes nothing, and fails if a page is not up to date.
+The numbers come from results/*/result.json, which `bic run` wrote; `bic paper` names the folders. A
+table stands between `<!-- results: NAME -->` and `<!-- end -->` in any document. NAME is one of
+TABLES below, or paper/NAME for one of the paper's experiments. If a document with such an
+experiment shows the picture NAME.png, that is drawn too. With --check nothing is written, and the
+exit code is 1 if a document is out of date.
 """
 
-import json
+import argparse
 import re
-import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bic.config import Recipe
-from bic.paper import find, gather
-from bic.report.paper import draw, sections
-from bic.report.published import PUBLISHED
-from bic.report.tables import UPPER_BOUNDS
+from bic.errors import UserError, unknown
+from bic.lab.experiment_runs import find_experiment, gather
+from bic.report.document_tables import (
+    Row,
+    documents,
+    filled,
+    markdown_table,
+    marked_tables,
+    method_rows,
+    papers_row,
+    protocol,
+    published,
+    recorded_runs,
+    row,
+    select,
+    steps_header,
+    training_of,
+)
+from bic.report.experiment_figures import draw
+from bic.report.experiments import sections
+from bic.report.runs import Run
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/characters.md", "docs/paper.md")
-DRAWN = ("fig1", "fig8")
-Result = dict[str, Any]
-Row = list[str]
-
 RECIPES = ("fast", "best", "paper-cifar100")
-METHODS = ("finetune", "lwf", "icarl", "eeil", "distill", "bic", *UPPER_BOUNDS)
-
-
-def protocol(dataset: str, *, memory: int, held_out: float) -> dict[str, Any]:
-    """What the runs of a table share; runs that differ in one of these belong to other tables."""
-    usual = {"dataset": dataset, "classes": None, "order_seed": 1993, "class_order": None, "exemplars": "herding"}
-    return {**usual, "held_out": held_out, "memory": {"images": memory, "bytes": None}}
-
-
 CIFAR = protocol("cifar100", memory=2000, held_out=0.1)
 GLYPHS = protocol("glyphs10000", memory=50_000, held_out=0.2)
 OMNIGLOT = protocol("omniglot", memory=5000, held_out=0.2)
+FIVE_STEPS = [20] * 5
+TEN_STEPS = [10] * 10
 
-
-def published(table: str) -> dict[str, tuple[float, ...]]:
-    return {curve.method: curve.accuracies for curve in PUBLISHED if curve.source == table}
-
-
-def load(folder: Path = ROOT / "results") -> list[Result]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
-
-
-def settings(result: Result) -> list[Any]:
-    """The recipe and the data of a run, as runs in one row must share them."""
-    unset = {name: field.default for name, field in Recipe.model_fields.items() if not field.is_required()}
-    return [unset | result["config"]["recipe"], result["config"].get("fingerprint")]
-
-
-def select(
-    results: Iterable[Result], *, recipe: str, sizes: Iterable[int], method: str = "bic", usual: dict[str, Any] = CIFAR
-) -> list[Result]:
-    """All seeds of one run by a protocol."""
-    found = [
-        result
-        for result in results
-        if result["complete"]
-        and result["method"] == method
-        and result["config"]["recipe"]["name"] == recipe
-        and result["config"]["step_sizes"] == list(sizes)
-        and result["config"].items() >= usual.items()
-    ]
-    alike = {json.dumps(settings(result), sort_keys=True) for result in found}
-    if len(alike) > 1 or len({result["seed"] for result in found}) < len(found):
-        sys.exit(f"{method} by {recipe}: runs of one row must differ in their seed, and in nothing else")
-    return sorted(found, key=lambda result: int(result["seed"]))
-
-
-def minutes(result: Result) -> float:
-    """Of everything but opening the data."""
-    return sum(sum(step["seconds"].values()) for step in result["steps"]) / 60
-
-
-def spread(values: list[float]) -> str:
-    """Mean, and standard deviation over seeds where there are several."""
-    mean = f"{statistics.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
-
-
-def row(name: str, runs: list[Result], *, key: str = "top1", timed: bool = True) -> Row:
-    """One line of a table: accuracy after each step, its average, minutes, seeds.
-
-    Runs by one thread were made beside others, and their times say nothing.
-    """
-    steps = [[run["steps"][number][key] for run in runs] for number in range(len(runs[0]["steps"]))]
-    average = [statistics.mean(step[key] for step in run["steps"]) for run in runs]
-    alone = [minutes(run) for run in runs if run.get("made_with", {}).get("threads", 1) > 1]
-    took = f"{statistics.mean(alone):.1f}" if timed and alone else ""
-    seeds = ", ".join(str(run["seed"]) for run in runs)
-    return [
-        name,
-        *(f"{statistics.mean(step):.2f}" for step in steps[:-1]),
-        spread(steps[-1]),
-        spread(average),
-        took,
-        seeds,
-    ]
-
-
-def table(header: Row, rows: Iterable[Row]) -> Iterator[str]:
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "---|" * len(header)
-    for each in rows:
-        yield "| " + " | ".join(each) + " |"
-
-
-def steps_header(sizes: Iterable[int], seen: int = 0) -> Row:
-    return ["", *(str(seen := seen + size) for size in sizes), "average", "minutes", "seeds"]
-
-
-def methods(results: list[Result], *, recipe: str, sizes: list[int], usual: dict[str, Any] = CIFAR) -> list[Row]:
-    """A line for every method that was run."""
-    rows = []
-    for method in METHODS:
-        runs = select(results, recipe=recipe, sizes=sizes, method=method, usual=usual)
-        name = f"{method} *" if method in UPPER_BOUNDS else f"**{method}**" if method == "bic" else method
-        if runs:
-            rows.append(row(name, runs))
-        if runs and method == "bic":
-            rows.append(row("the same, uncorrected", runs, key="top1_uncorrected", timed=False))
-    return rows
-
-
-def theirs(name: str, figures: tuple[float, ...]) -> Row:
-    return [name, *(f"{each:.2f}" for each in figures), f"{statistics.mean(figures):.2f}", "", ""]
-
-
-def five_steps(results: list[Result]) -> Iterator[str]:
-    """All methods at 5 × 20 in the fast recipe, beside the paper."""
-    sizes = [20] * 5
-    rows = methods(results, recipe="fast", sizes=sizes)
-    rows += [theirs(f"{method}, the paper", figures) for method, figures in published("Table 3").items()]
-    return table(steps_header(sizes), rows)
-
-
-def glyphs(results: list[Result]) -> Iterator[str]:
-    """10,000 characters in ten steps, beside the paper's 10,000 faces."""
-    sizes = [1000] * 10
-    rows = methods(results, recipe="characters", sizes=sizes, usual=GLYPHS)
-    rows += [theirs(f"{method}, the paper, faces", figures) for method, figures in published("Table 2").items()]
-    return table(steps_header(sizes), rows)
-
-
-def omniglot(results: list[Result]) -> Iterator[str]:
-    """1,623 handwritten characters in ten steps, all methods."""
-    sizes = [165] + [162] * 9
-    return table(steps_header(sizes), methods(results, recipe="characters", sizes=sizes, usual=OMNIGLOT))
-
-
-def length(recipe: str, runs: list[Result]) -> str:
-    """A recipe's name and epochs, for people."""
-    epochs, first = (runs[0]["config"]["recipe"][key] for key in ("epochs", "first_epochs"))
-    return f"`{recipe}`, {first} epochs, then {epochs}" if first else f"`{recipe}`, {epochs} epochs"
-
-
-def recipes(results: list[Result]) -> Iterator[str]:
-    """bic at 5 × 20 by every recipe that was run."""
-    sizes = [20] * 5
-    rows = []
-    for recipe in RECIPES:
-        if runs := select(results, recipe=recipe, sizes=sizes):
-            rows.append(row(length(recipe, runs), runs))
-    rows.append(theirs("the paper, 250 epochs", published("Table 3")["bic"]))
-    return table(steps_header(sizes), rows)
-
-
-def protocols(results: list[Result]) -> Iterator[str]:
-    """bic in other cuts of the same classes."""
-    cuts = {
-        "2 × 50": [50] * 2,
-        "5 × 20": [20] * 5,
-        "10 × 10": [10] * 10,
-        "20 × 5": [5] * 20,
-        "50, then 5 × 10": [50] + [10] * 5,
-    }
-    rows = []
-    for name, sizes in cuts.items():
-        for recipe in ("fast", "best"):
-            if runs := select(results, recipe=recipe, sizes=sizes):
-                first, *_, last, average, took, seeds = row("", runs)[1:]
-                rows.append([name, f"`{recipe}`", first, last, average, took, seeds])
-    return table(["steps", "recipe", "first", "last", "average", "minutes", "seeds"], rows)
-
-
-# Others' figures by the same protocol, as far as they publish them: last step and average at 5 × 20, then at 10 × 10.
+# Published results of other implementations with the same protocol, where they exist: last step and
+# average for 5 × 20, then for 10 × 10.
 FIELD = {
     "BiC in PyCIL": ("56.5", "", "51", ""),
     "BiC in LibContinual": ("57.8", "70.2", "", ""),
@@ -202,28 +58,96 @@ FIELD = {
 }
 
 
-def field(results: list[Result]) -> Iterator[str]:
-    """bic by every recipe that was run at 5 × 20, beside others' published figures."""
-    rows = []
+def five_steps(runs: Sequence[Run]) -> str:
+    """All methods with the fast recipe in five steps, and the paper's results."""
+    rows = method_rows(runs, CIFAR, recipe="fast", step_sizes=FIVE_STEPS)
+    for method, accuracies in published("Table 3").items():
+        rows.append(papers_row(f"{method}, the paper", accuracies))
+    return markdown_table(steps_header(FIVE_STEPS), rows)
+
+
+def glyphs(runs: Sequence[Run]) -> str:
+    """10,000 characters in ten steps, and the paper's results for 10,000 faces."""
+    step_sizes = [1000] * 10
+    rows = method_rows(runs, GLYPHS, recipe="characters", step_sizes=step_sizes)
+    for method, accuracies in published("Table 2").items():
+        rows.append(papers_row(f"{method}, the paper, faces", accuracies))
+    return markdown_table(steps_header(step_sizes), rows)
+
+
+def omniglot(runs: Sequence[Run]) -> str:
+    """All methods on 1,623 handwritten characters in ten steps."""
+    step_sizes = [165] + [162] * 9
+    rows = method_rows(runs, OMNIGLOT, recipe="characters", step_sizes=step_sizes)
+    return markdown_table(steps_header(step_sizes), rows)
+
+
+def with_epochs(recipe: str, runs: Sequence[Run]) -> str:
+    """A recipe's name and its epochs."""
+    epochs = runs[0].plan["recipe"]["epochs"]
+    first_epochs = runs[0].plan["recipe"]["first_epochs"]
+    if first_epochs:
+        return f"`{recipe}`, {first_epochs} epochs, then {epochs}"
+    return f"`{recipe}`, {epochs} epochs"
+
+
+def recipes(runs: Sequence[Run]) -> str:
+    """bic in five steps with every recipe that was run."""
+    rows: list[Row] = []
     for recipe in RECIPES:
-        if runs := select(results, recipe=recipe, sizes=[20] * 5):
-            ten_steps = select(results, recipe=recipe, sizes=[10] * 10)
-            if ten_steps and settings(ten_steps[0]) != settings(runs[0]):
-                sys.exit(f"{recipe}: the runs of ten steps and of five must differ in their steps, and in nothing else")
-            *_, last, average, took, _ = row("", runs)
-            in_ten = row("", ten_steps)[-4:-2] if ten_steps else ["", ""]
-            rows.append([f"**bic, {length(recipe, runs)}**", last, average, *in_ten, took])
-    rows.append(["BiC, the paper, 250 epochs", *theirs("", published("Table 3")["bic"])[-4:-2], "", "", ""])
-    rows += [[name, *figures, ""] for name, figures in FIELD.items()]
-    return table(["", "5 × 20: last", "average", "10 × 10: last", "average", "minutes, 5 × 20"], rows)
+        chosen = select(runs, CIFAR, recipe=recipe, step_sizes=FIVE_STEPS)
+        if chosen:
+            rows.append(row(with_epochs(recipe, chosen), chosen))
+    rows.append(papers_row("the paper, 250 epochs", published("Table 3")["bic"]))
+    return markdown_table(steps_header(FIVE_STEPS), rows)
 
 
-def paper(name: str) -> Result:
-    """One of the paper's experiments by the fast recipe, as far as it was run."""
-    return gather(find(name, "fast"), ROOT / "results", "fast", range(3))
+def protocols(runs: Sequence[Run]) -> str:
+    """bic on the same classes in other steps."""
+    all_step_sizes = {
+        "2 × 50": [50] * 2,
+        "5 × 20": FIVE_STEPS,
+        "10 × 10": TEN_STEPS,
+        "20 × 5": [5] * 20,
+        "50, then 5 × 10": [50] + [10] * 5,
+    }
+    rows: list[Row] = []
+    for name, step_sizes in all_step_sizes.items():
+        for recipe in ("fast", "best"):
+            chosen = select(runs, CIFAR, recipe=recipe, step_sizes=step_sizes)
+            if chosen:
+                _, first, *_, last, average, minutes, seeds = row("", chosen)
+                rows.append([name, f"`{recipe}`", first, last, average, minutes, seeds])
+    header = ["steps", "recipe", "first", "last", "average", "minutes", "seeds"]
+    return markdown_table(header, rows)
 
 
-TABLES: dict[str, Callable[[list[Result]], Iterator[str]]] = {
+def field(runs: Sequence[Run]) -> str:
+    """bic with every recipe that was run, and the results that others have published."""
+    rows: list[Row] = []
+    for recipe in RECIPES:
+        in_five = select(runs, CIFAR, recipe=recipe, step_sizes=FIVE_STEPS)
+        in_ten = select(runs, CIFAR, recipe=recipe, step_sizes=TEN_STEPS)
+        if not in_five:
+            continue
+        if in_ten and training_of(in_ten[0]) != training_of(in_five[0]):
+            raise UserError(
+                f"runs with the {recipe} recipe in five and in ten steps differ in more than steps",
+                "run one of them again",
+            )
+        *_, last, average, minutes, _ = row("", in_five)
+        ten_last_and_average = row("", in_ten)[-4:-2] if in_ten else ["", ""]
+        name = f"**bic, {with_epochs(recipe, in_five)}**"
+        rows.append([name, last, average, *ten_last_and_average, minutes])
+    last_and_average = papers_row("", published("Table 3")["bic"])[-4:-2]
+    rows.append(["BiC, the paper, 250 epochs", *last_and_average, "", "", ""])
+    for name, figures in FIELD.items():
+        rows.append([name, *figures, ""])
+    header = ["", "5 × 20: last", "average", "10 × 10: last", "average", "minutes, 5 × 20"]
+    return markdown_table(header, rows)
+
+
+TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "five-steps": five_steps,
     "recipes": recipes,
     "field": field,
@@ -233,33 +157,55 @@ TABLES: dict[str, Callable[[list[Result]], Iterator[str]]] = {
 }
 
 
-def filled(text: str, results: list[Result]) -> str:
-    """The page with every table made anew."""
+def papers_experiment(name: str, root: Path) -> dict[str, Any]:
+    """One of the paper's experiments with the fast recipe, from the runs that are there."""
+    return gather(find_experiment(name, "fast"), root / "results", "fast", range(3))
 
-    def fill(match: re.Match[str]) -> str:
-        kind, _, experiment = match[1].partition("/")
-        parts = sections(paper(experiment), "####") if kind == "paper" else ["\n".join(TABLES[kind](results))]
-        lines = "\n\n".join(parts)
-        return f"<!-- results: {match[1]} -->\n\n{lines}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- results: (\S+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
+def table(name: str, runs: Sequence[Run], root: Path) -> str:
+    """The table that a marker names."""
+    kind, _, experiment = name.partition("/")
+    if kind == "paper":
+        return "\n\n".join(sections(papers_experiment(experiment, root), "####"))
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return TABLES[name](runs)
+
+
+def draw_pictures(document: Path, root: Path) -> None:
+    """Draw the curves of the experiments in a document that shows them."""
+    text = document.read_text(encoding="utf-8")
+    for name in marked_tables(text):
+        kind, _, experiment = name.partition("/")
+        link = re.search(rf"\(([^()\s]*)\b{re.escape(experiment)}\.png\)", text)
+        if kind == "paper" and link is not None:
+            folder = document.parent / link[1]
+            draw(papers_experiment(experiment, root), folder, root / "results", ["png"])
 
 
 def main() -> None:
-    results = load()
-    for name in PAGES:
-        page = ROOT / name
-        before = page.read_text()
-        after = filled(before, results)
-        if after == before:
-            continue
-        if "--check" in sys.argv:
-            sys.exit(f"{name} is not up to date; run python benchmarks/results.py")
-        page.write_text(after)
-    if "--check" not in sys.argv:
-        for name in DRAWN:
-            draw(paper(name), ROOT / "docs", ROOT / "results", ["png"])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, and only compare")
+    parser.add_argument("--root", type=Path, default=ROOT, help="has README.md, docs/ and results/")
+    options = parser.parse_args()
+    root: Path = options.root
+    runs = recorded_runs(root / "results")
+    outdated = []
+    for document in documents(root):
+        before = document.read_text(encoding="utf-8")
+        after = filled(before, lambda name: table(name, runs, root))
+        if after != before:
+            outdated.append(str(document.relative_to(root)))
+            if not options.check:
+                document.write_text(after, encoding="utf-8")
+        if not options.check:
+            draw_pictures(document, root)
+    if options.check and outdated:
+        sys.exit(f"out of date: {', '.join(outdated)}; run python benchmarks/results.py")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(str(error))

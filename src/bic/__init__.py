@@ -6,41 +6,95 @@ from typing import TYPE_CHECKING, Any
 from bic.version import __version__
 
 if TYPE_CHECKING:
-    from bic.config import MemoryBudget, Plan, Recipe, RunConfig
-    from bic.correction import Correction, fit_correction
-    from bic.data import Dataset, ImageSet, open_dataset
-    from bic.errors import HeldOutWarning, UserError
-    from bic.learner import Learner
-    from bic.memory import Memory
-    from bic.methods import METHODS, Method
-    from bic.model import Model
+    from bic.data.from_python import as_image_set
+    from bic.data.images import Dataset, ImageSet
+    from bic.data.open import open_dataset
+    from bic.data.preprocessing import Preprocessing
+    from bic.errors import BicError, HeldOutWarning, LostError, UserError
+    from bic.lab.plan import RunConfig
+    from bic.lab.run import run
+    from bic.lab.steps import class_order
+    from bic.learn.correction import fit_correction
+    from bic.learn.learner import Learner
+    from bic.learn.learning import Learning, MemoryBudget
+    from bic.learn.methods import METHODS
+    from bic.learn.methods.method import Method
+    from bic.learn.recipe import Augmentation, Optimiser, Recipe, Schedule
+    from bic.learn.recipes import RECIPES
+    from bic.learn.step import Learned
+    from bic.model.answers import Correction
+    from bic.model.model import Model
     from bic.progress import Progress
-    from bic.protocol import run
-    from bic.recipes import RECIPES
-    from bic.run_folder import load_model
-    from bic.steps import class_order
+    from bic.store.results import Result, StepResult, read_result
 
-__all__ = ["METHODS", "RECIPES", "Correction", "Dataset", "HeldOutWarning", "ImageSet", "Learner", "Memory"]
-__all__ += ["MemoryBudget", "Method", "Model", "Plan", "Progress", "Recipe", "RunConfig", "UserError"]
-__all__ += ["__version__", "class_order", "fit_correction", "load_model", "open_dataset", "run"]
-
-# Imported when they are first used: torch takes two seconds, which `bic --help` and `bic report` can do without.
-_NAMES = {
-    "config": "MemoryBudget Plan Recipe RunConfig",
-    "correction": "Correction fit_correction",
-    "data": "Dataset ImageSet open_dataset",
-    "errors": "HeldOutWarning UserError",
-    "learner": "Learner",
-    "memory": "Memory",
-    "methods": "METHODS Method",
-    "model": "Model",
-    "progress": "Progress",
-    "protocol": "run",
-    "recipes": "RECIPES",
-    "run_folder": "load_model",
-    "steps": "class_order",
+# Where each public name is defined. Modules are imported when a name is first used: torch takes two
+# seconds, which `bic --help` and `bic report` do not need.
+_HOMES = {
+    "Augmentation": "learn.recipe",
+    "BicError": "errors",
+    "Correction": "model.answers",
+    "Dataset": "data.images",
+    "HeldOutWarning": "errors",
+    "ImageSet": "data.images",
+    "Learned": "learn.step",
+    "Learner": "learn.learner",
+    "Learning": "learn.learning",
+    "LostError": "errors",
+    "METHODS": "learn.methods",
+    "MemoryBudget": "learn.learning",
+    "Method": "learn.methods.method",
+    "Model": "model.model",
+    "Optimiser": "learn.recipe",
+    "Preprocessing": "data.preprocessing",
+    "Progress": "progress",
+    "RECIPES": "learn.recipes",
+    "Recipe": "learn.recipe",
+    "Result": "store.results",
+    "RunConfig": "lab.plan",
+    "Schedule": "learn.recipe",
+    "StepResult": "store.results",
+    "UserError": "errors",
+    "as_image_set": "data.from_python",
+    "class_order": "lab.steps",
+    "fit_correction": "learn.correction",
+    "open_dataset": "data.open",
+    "read_result": "store.results",
+    "run": "lab.run",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    "METHODS",
+    "RECIPES",
+    "Augmentation",
+    "BicError",
+    "Correction",
+    "Dataset",
+    "HeldOutWarning",
+    "ImageSet",
+    "Learned",
+    "Learner",
+    "Learning",
+    "LostError",
+    "MemoryBudget",
+    "Method",
+    "Model",
+    "Optimiser",
+    "Preprocessing",
+    "Progress",
+    "Recipe",
+    "Result",
+    "RunConfig",
+    "Schedule",
+    "StepResult",
+    "UserError",
+    "__version__",
+    "as_image_set",
+    "class_order",
+    "fit_correction",
+    "open_dataset",
+    "read_result",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from bic.config import RunConfig, load_settings
 from bic.errors import LostError, UserError
+from bic.learn.config import RunConfig, load_settings
 from bic.progress import Progress
 from bic.report import tables
 from bic.version import __version__
@@ -49,7 +49,7 @@ def demo(
 
     Example: `bic demo --out runs/demo`
     """
-    from bic.demo import demo as run_demo
+    from bic.lab.demo import demo as run_demo
 
     results = run_demo(out, seed=seed, progress=Progress("quiet" if quiet else "auto"))
     console = Console()
@@ -62,29 +62,53 @@ def demo(
 @app.command
 def run(
     dataset: Annotated[
-        str, Parameter(help="digits, cifar100, imagenet100, imagenet1000, or a path: .npz, Parquet, or image folders.")
+        str,
+        Parameter(
+            help="digits, cifar100, imagenet100, imagenet1000, or a path: .npz, Parquet, or image folders."
+        ),
     ],
     *,
-    data: Annotated[Path | None, flag("Where the named data set lies; its format is recognised.")] = None,
+    data: Annotated[
+        Path | None, flag("Where the named data set lies; its format is recognised.")
+    ] = None,
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
     step_sizes: Annotated[Text, flag("Classes per step instead, such as 50,10,10.")] = None,
-    method: Annotated[Text, flag("bic, distill, finetune, lwf, icarl, eeil, fc-retrain or joint.")] = None,
-    recipe: Annotated[Text, flag("fast, best, characters, demo, vectors, paper-cifar100 or paper-imagenet.")] = None,
+    method: Annotated[
+        Text, flag("bic, distill, finetune, lwf, icarl, eeil, fc-retrain or joint.")
+    ] = None,
+    recipe: Annotated[
+        Text, flag("fast, best, characters, demo, vectors, paper-cifar100 or paper-imagenet.")
+    ] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
-    exemplars: Annotated[Literal["herding", "random"] | None, flag("How old images are chosen.")] = None,
-    held_out: Annotated[float | None, flag("Share of the exemplars held out for the correction.")] = None,
+    exemplars: Annotated[
+        Literal["herding", "random"] | None, flag("How old images are chosen.")
+    ] = None,
+    held_out: Annotated[
+        float | None, flag("Share of the exemplars held out for the correction.")
+    ] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,
-    epochs: Annotated[Number, flag("Epochs per step; schedule and longer first steps scale with them.")] = None,
+    epochs: Annotated[
+        Number, flag("Epochs per step; schedule and longer first steps scale with them.")
+    ] = None,
     backbone: Annotated[
-        Text, flag("resnet32, resnet18, fast, wide, strokes, small, mlp or module:function; one+other side by side.")
+        Text,
+        flag(
+            "resnet32, resnet18, fast, wide, strokes, small, mlp or module:function; one+other side by side."
+        ),
     ] = None,
     label: Annotated[Text, flag("Label column of Parquet files.")] = None,
-    classes: Annotated[Text, flag("Only these classes: cat,dog, or a text file with one name a line.")] = None,
+    classes: Annotated[
+        Text, flag("Only these classes: cat,dog, or a text file with one name a line.")
+    ] = None,
     skip_bad: Annotated[bool | None, flag("Leave out broken images instead of stopping.")] = None,
-    out: Annotated[Path | None, flag("The run folder; by default runs/ and the main settings.")] = None,
+    out: Annotated[
+        Path | None, flag("The run folder; by default runs/ and the main settings.")
+    ] = None,
     config: Annotated[Path | None, flag("A TOML file of settings.")] = None,
-    set_: Annotated[tuple[str, ...], flag("A setting, as recipe.learning_rate=0.05; repeatable.", "--set")] = (),
+    set_: Annotated[
+        tuple[str, ...], flag("A setting, as recipe.learning_rate=0.05; repeatable.", "--set")
+    ] = (),
     threads: Annotated[Number, flag("Processor threads to use.")] = None,
     compile: Annotated[
         bool | None, Parameter(help="Compile the network; by default if that is measured to pay.")
@@ -110,11 +134,15 @@ def run(
     """
     flags = {name: value for name, value in locals().items() if name in RunConfig.model_fields}
     settings = load_settings(config, set_, flags)
-    from bic.protocol import run as run_protocol
+    from bic.lab.run import run as run_protocol
 
     progress = Progress("quiet" if quiet else "auto")
-    result = run_protocol(settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device)
-    if os.environ.get("RANK", "0") == "0":  # of several processes that torchrun started, one reports
+    result = run_protocol(
+        settings, out, data=data, progress=progress, threads=threads, workers=workers, device=device
+    )
+    if (
+        os.environ.get("RANK", "0") == "0"
+    ):  # of several processes that torchrun started, one reports
         _print_run(result)
 
 
@@ -124,7 +152,7 @@ def show(run: Path) -> None:
 
     Example: `bic show runs/demo/bic`
     """
-    from bic.recorded import read_config, read_result
+    from bic.store.results import read_config, read_result
 
     run = run.parent if run.is_file() else run
     if not (run / "config.json").exists() and len(inside := sorted(run.glob("*/result.json"))) > 1:
@@ -157,12 +185,14 @@ def predict(
     - `bic predict runs/mine holiday.jpg`
     - `bic predict runs/mine photos/new/ --top 5 --out answers.csv`
     """
-    from bic.predict import answer, as_csv, image_files
-    from bic.record import write_file
-    from bic.run_folder import load_model
+    from bic.files import write_file
+    from bic.model.predict import answer, as_csv, image_files
+    from bic.store.run_folder import load_model
 
     progress = Progress("quiet" if quiet else "auto")
-    text = as_csv(answer(load_model(run), image_files(images), top=top, skip_bad=skip_bad, progress=progress))
+    text = as_csv(
+        answer(load_model(run), image_files(images), top=top, skip_bad=skip_bad, progress=progress)
+    )
     if out is None:
         print(text, end="")
         return
@@ -175,12 +205,20 @@ def predict(
 
 @app.command
 def paper(
-    experiment: Annotated[Text, Parameter(help="Such as table3; left out: what there is, and its cost here.")] = None,
+    experiment: Annotated[
+        Text, Parameter(help="Such as table3; left out: what there is, and its cost here.")
+    ] = None,
     *,
-    recipe: Annotated[Text, flag("Such as fast; by default the paper's own, which takes days.")] = None,
+    recipe: Annotated[
+        Text, flag("Such as fast; by default the paper's own, which takes days.")
+    ] = None,
     seeds: Annotated[int, Parameter(help="Seeds 0, 1 … of every run.")] = 1,
-    data: Annotated[tuple[str, ...], flag("Where the data lies: PATH, or NAME=PATH where several are needed.")] = (),
-    out: Annotated[Path, Parameter(help="Folder for all runs; shared ones are done once.")] = Path("runs/paper"),
+    data: Annotated[
+        tuple[str, ...], flag("Where the data lies: PATH, or NAME=PATH where several are needed.")
+    ] = (),
+    out: Annotated[Path, Parameter(help="Folder for all runs; shared ones are done once.")] = Path(
+        "runs/paper"
+    ),
     threads: Annotated[Number, flag("Processor threads to use.")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -194,8 +232,8 @@ def paper(
     - `bic paper table3 --recipe fast --seeds 3 --data PATH`
     - `bic paper fig6 --data imagenet1000=PATH --data celeb10000=PATH`
     """
-    from bic.paper import experiment_folder, overview, run_experiment
-    from bic.protocol import set_threads
+    from bic.lab.paper import experiment_folder, overview, run_experiment
+    from bic.lab.run import set_threads
     from bic.report import paper as paper_tables
 
     progress, console = Progress("quiet" if quiet else "auto"), Console()
@@ -203,7 +241,9 @@ def paper(
         set_threads(threads)
         console.print(paper_tables.overview(overview(out, recipe, seeds), recipe, seeds))
         return
-    content = run_experiment(experiment, out, recipe=recipe, seeds=seeds, data=data, threads=threads, progress=progress)
+    content = run_experiment(
+        experiment, out, recipe=recipe, seeds=seeds, data=data, threads=threads, progress=progress
+    )
     for table in paper_tables.tables(content, console.width):
         console.print(table)
     console.print(f"The paper: {content['claim']}.", highlight=False)
@@ -215,7 +255,9 @@ def paper(
 @app.command
 def report(
     *runs: Annotated[Path, Parameter(help="Run folders, folders that hold some, or result files.")],
-    out: Annotated[Path | None, flag("The page; by default report.html in the folder given.")] = None,
+    out: Annotated[
+        Path | None, flag("The page; by default report.html in the folder given.")
+    ] = None,
     single_file: Annotated[bool, flag("Put plotly's script into the page, to mail it.")] = False,
 ) -> None:
     """Make one HTML page of runs: accuracy, the bias and its correction, confusions, classes, calibration.
@@ -256,16 +298,24 @@ def _print_run(result: tables.Result) -> None:
 def _is_out_of_memory(error: Exception) -> bool:
     """In the words of Python, numpy and torch, which is not imported for it."""
     kind, words = type(error).__name__, ("can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(each in str(error) for each in words)
+    return (
+        isinstance(error, MemoryError)
+        or kind == "OutOfMemoryError"
+        or any(each in str(error) for each in words)
+    )
 
 
 def main() -> None:
     """Run a command: exit code 2 for a user's mistake, 1 for a failure, no traceback."""
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-    rank = os.environ.get("RANK")  # of several processes that torchrun started; the first speaks for them
+    rank = os.environ.get(
+        "RANK"
+    )  # of several processes that torchrun started; the first speaks for them
     if rank in (None, "0"):
-        warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False)
+        warnings.showwarning = lambda message, *_, **__: errors.print(
+            f"warning: {message}", markup=False
+        )
     else:
         warnings.simplefilter("ignore")
     try:

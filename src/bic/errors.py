@@ -1,26 +1,61 @@
-"""What a user can get wrong, said in one sentence with the next thing to do."""
+"""Errors that a user can cause or meet: a problem, and a remedy.
+
+A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each face of the
+library writes them its own way: `memory` in Python, `--memory` on the command line.
+"""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+
+SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
+
+# (name of a setting, value or None) → how a face of the library writes it
+Phrase = Callable[[str, str | None], str]
 
 
-class UserError(Exception):
-    """A mistake the user can mend: printed without a traceback, exit code 2."""
+def in_python(name: str, value: str | None) -> str:
+    """A setting as Python code writes it."""
+    return name if value is None else f"{name}={value}"
 
 
-class LostError(Exception):
-    """What a run cannot go on without was lost, by no mistake: printed without a traceback, exit code 1."""
+class BicError(Exception):
+    """What went wrong (`problem`) and what would help (`remedy`), in one sentence without a full stop."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def phrased(self, phrase: Phrase) -> str:
+        """The whole sentence, with the settings in the remedy written by `phrase`."""
+        remedy = SETTING.sub(lambda match: phrase(match[1], match[2]), self.remedy)
+        return f"{self.problem}; {remedy}"
+
+    def __str__(self) -> str:
+        return self.phrased(in_python)
+
+
+class UserError(BicError):
+    """A mistake that the user can fix. On the command line: exit code 2, no traceback."""
+
+
+class LostError(BicError):
+    """A failure that is nobody's fault, such as a killed process. Exit code 1, no traceback."""
 
 
 class HeldOutWarning(UserWarning):
-    """The held-out set is too small for the correction fitted on it to be trusted."""
+    """The held-out set is too small to trust the correction that was fitted on it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not among the known ones, with the nearest of them."""
+    """The error for a name that is not among the known ones. It suggests the closest one."""
     names = list(known)
-    # Not by what all of them begin with, such as "recipe."
-    ends = {each.rpartition(".")[2]: each for each in names}
-    near = difflib.get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.6)
-    hint = f"; did you mean {ends[near[0]]!r}? Known" if near else "; known"
-    return UserError(f"unknown {kind} {name!r}{hint}: {', '.join(names)}")
+    last_parts = {known_name.rpartition(".")[2]: known_name for known_name in names}
+    close = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1, cutoff=0.6)
+    listed = ", ".join(names)
+    if close:
+        return UserError(
+            f"unknown {kind} {name!r}", f"did you mean {last_parts[close[0]]!r}? Known: {listed}"
+        )
+    return UserError(f"unknown {kind} {name!r}", f"known: {listed}")

@@ -31,10 +31,14 @@ class Task:
         now = time.monotonic()
         if self._owner.bars is not None and self._bar is not None:
             about = self._rate(now)
-            self._owner.bars.update(self._bar, completed=self.done, description=self.name, about=about)
+            self._owner.bars.update(
+                self._bar, completed=self.done, description=self.name, about=about
+            )
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            left = (self.total - self.done) * (now - self._started) / max(self.done - self.skipped, 1)
+            left = (
+                (self.total - self.done) * (now - self._started) / max(self.done - self.skipped, 1)
+            )
             share = f"{100 * self.done / max(self.total, 1):.0f} %"
             self._owner.say(f"{self.name}: {share}, {clock(left)} left, {self._rate(now)}")
 
@@ -65,12 +69,19 @@ class Progress:
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images", *, done: int = 0) -> Iterator[Task]:
         """Announce a piece of work of `total` units, of which an earlier process has `done` some."""
-        columns = ("{task.description}", BarColumn(12), "{task.percentage:>3.0f} %", TimeRemainingColumn())
+        columns = (
+            "{task.description}",
+            BarColumn(12),
+            "{task.percentage:>3.0f} %",
+            TimeRemainingColumn(),
+        )
         rest = TextColumn("[dim]{task.fields[about]}", table_column=Column(ratio=1, no_wrap=True))
         if not self._show_bars:
             yield (task := Task(self, name, total, unit, done))
         else:
-            with RichProgress(*columns, rest, console=self.console, transient=True, expand=True) as self.bars:
+            with RichProgress(
+                *columns, rest, console=self.console, transient=True, expand=True
+            ) as self.bars:
                 yield (task := Task(self, name, total, unit, done))
             self.bars = None
         task.finish()

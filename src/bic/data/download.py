@@ -1,4 +1,4 @@
-"""Fetching public data sets: continues a broken download, and trusts a checksum only."""
+"""Download public data sets. A broken download is continued, and the checksum must match."""
 
 import hashlib
 import http.client
@@ -16,24 +16,29 @@ CHUNK_BYTES = 2**18
 
 
 class Archive(NamedTuple):
+    """A published file."""
+
     url: str
     md5: str
     num_bytes: int
 
 
 CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
-ARCHIVES = {"cifar100": Archive(CIFAR, md5="eb9058c3a382ffc7106e4002c42a8d85", num_bytes=169_001_437)}
+ARCHIVES = {
+    "cifar100": Archive(CIFAR, md5="eb9058c3a382ffc7106e4002c42a8d85", num_bytes=169_001_437)
+}
 
 
 def data_home() -> Path:
-    """Where data sets are kept: $BIC_DATA, or ~/.cache/bic."""
+    """The folder of downloaded data sets: $BIC_DATA, or ~/.cache/bic."""
     return Path(os.environ.get("BIC_DATA") or "~/.cache/bic").expanduser()
 
 
 def get(name: str, home: Path, progress: Progress) -> Path:
-    """Download a data set into `home`, unless it is there, going on where an earlier call was cut off.
+    """Download a data set into `home` and return its path.
 
-    Returns its path. Raises UserError if it can't be reached, or is not what was published.
+    Continues an earlier download that was interrupted, and does nothing if the file is there.
+    Raises UserError if the server cannot be reached or sends another file than the published one.
     """
     if name not in ARCHIVES:
         raise unknown("data set to download", name, ARCHIVES)
@@ -42,39 +47,58 @@ def get(name: str, home: Path, progress: Progress) -> Path:
     part = target.with_name(f"{target.name}.part")
     try:
         if target.exists() and md5_of(target) == archive.md5:
-            progress.say(f"{target} is already there and whole")
+            progress.say(f"{target} is already there and complete")
             return target
         home.mkdir(parents=True, exist_ok=True)
-        size = part.stat().st_size if part.exists() else 0
-        task = progress.task(f"downloading {target.name}", archive.num_bytes, "bytes", done=size)
-        with part.open("ab") as file, task as done:
-            while (start := file.tell()) < archive.num_bytes:
-                problem = "the connection was cut"
-                try:
-                    receive(archive, file, done)
-                except (OSError, http.client.HTTPException) as cut:
-                    problem = str(cut)
-                if file.tell() <= start:
-                    elsewhere = f"or fetch the file elsewhere and put it at {target}"
-                    raise UserError(f"can't download {archive.url} ({problem}); run the command again, {elsewhere}")
+        download(archive, part, target, progress)
         if md5_of(part) != archive.md5:
             part.unlink()
-            problem = f"is not the published file (its MD5 is not {archive.md5}) and was deleted"
-            raise UserError(f"what {archive.url} sent {problem}; run the command again")
+            reason = f"its MD5 is not {archive.md5}"
+            raise UserError(
+                f"the file from {archive.url} is not the published one ({reason}) and was deleted",
+                "run again",
+            )
         return part.replace(target)
     except OSError as error:
-        raise UserError(f"can't keep data in {home} ({error}); set BIC_DATA to a folder you can write to") from error
+        problem = f"can't keep data in {home} ({error})"
+        raise UserError(problem, "set BIC_DATA to a folder you can write to") from error
+
+
+def download(archive: Archive, part: Path, target: Path, progress: Progress) -> None:
+    """Append the rest of the archive to the file `part`, over as many connections as it takes.
+
+    Raises UserError, which names the `target`, if a connection brings nothing.
+    """
+    num_done = part.stat().st_size if part.exists() else 0
+    title = f"downloading {target.name}"
+    task_context = progress.task(title, archive.num_bytes, "bytes", done=num_done)
+    with part.open("ab") as file, task_context as task:
+        while file.tell() < archive.num_bytes:
+            start = file.tell()
+            reason = "the connection was cut"
+            try:
+                receive(archive, file, task)
+            except (OSError, http.client.HTTPException) as error:
+                reason = str(error)
+            if file.tell() <= start:
+                problem = f"can't download {archive.url} ({reason})"
+                raise UserError(
+                    problem, f"run again, or get the file elsewhere and put it at {target}"
+                )
 
 
 def receive(archive: Archive, file: BinaryIO, task: Task) -> None:
-    """Append what one connection brings; a server that can't skip makes us begin again."""
+    """Append what one connection sends. If the server cannot skip bytes, start again from zero."""
     request = urllib.request.Request(archive.url, headers={"Range": f"bytes={file.tell()}-"})
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
         if response.status != HTTPStatus.PARTIAL_CONTENT:
             task.advance(-file.tell())
             file.truncate(0)
             file.seek(0)
-        while file.tell() < archive.num_bytes and (chunk := response.read(CHUNK_BYTES)):
+        while file.tell() < archive.num_bytes:
+            chunk = response.read(CHUNK_BYTES)
+            if not chunk:
+                return
             file.write(chunk)
             task.advance(len(chunk))
 

@@ -1,7 +1,8 @@
-"""What is known of every image of a source, kept between runs, so that a million files are not opened at each start.
+"""The index of a source: facts about every image, kept between runs.
 
-The index is a file in the cache folder. A folder that has not changed is not listed again, and an image of unchanged
-size and time is not opened again. It is a cache and no more: one that is damaged, or can't be written, is done without.
+With it, a million files are not opened again at each start. A folder that has not changed is not
+listed again, and an image with unchanged size and time is not opened again. The index is a cache
+file: if it is damaged or cannot be written, everything works without it.
 """
 
 import hashlib
@@ -19,18 +20,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 FORMAT = b"bic index 1\n"
-FEW = 1000  # images that are looked at in a moment and need no index
-SETTLED_NS = 2 * 10**9  # what changed later than this before we looked may change again within the clock's tick
+DIGEST_BYTES = 32
+MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
+# Something that changed this short a time ago may change again without a change of its time stamp.
+SETTLED_NS = 2 * 10**9
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True)
 class Facts:
-    """What is known of the images in one place (a folder, a Parquet file) or, joined, in several.
+    """Facts about the images in a place (a folder or a Parquet file) or, joined, in several.
 
-    `sizes` in bytes; `times` of their last change; `modes` as Pillow calls them, "" for an image not looked at yet;
-    `sides` are width and height. `places` are (name, time of its last change, number of images).
+    `places` are (name, time of the last change, number of images). For each image: its name, its
+    size in bytes, the time of its last change, Pillow's mode ("" if it has not been opened yet),
+    and [width, height].
     """
 
     places: list[tuple[str, int, int]]
@@ -41,7 +45,10 @@ class Facts:
     sides: Numbers
 
     @classmethod
-    def unknown(cls, place: str, changed: int, names: list[str], sizes: Iterable[int], times: Iterable[int]) -> Self:
+    def unknown(
+        cls, place: str, changed: int, names: list[str], sizes: Iterable[int], times: Iterable[int]
+    ) -> Self:
+        """Images that have not been opened yet."""
         return cls(
             places=[(place, changed, len(names))],
             names=names,
@@ -63,15 +70,20 @@ class Facts:
         )
 
     def take_over(self, known: Self) -> None:
-        """What an earlier look found, for the images that have not changed since."""
+        """Copy modes and sides from `known` for the images that have not changed since."""
+        if not known.names:
+            return
         position = {name: index for index, name in enumerate(known.names)}
         old = np.array([position.get(name, -1) for name in self.names], dtype=np.int64)
-        same = (old >= 0) & (known.sizes[old] == self.sizes) & (known.times[old] == self.times) if position else old > 0
-        self.modes[same], self.sides[same] = known.modes[old[same]], known.sides[old[same]]
+        same_size = known.sizes[old] == self.sizes
+        same_time = known.times[old] == self.times
+        unchanged = (old >= 0) & same_size & same_time
+        self.modes[unchanged] = known.modes[old[unchanged]]
+        self.sides[unchanged] = known.sides[old[unchanged]]
 
 
 class Index:
-    """The facts about one source, by place; of those places that are asked for."""
+    """The known facts about one source, by place."""
 
     def __init__(self, home: Path, source: Path) -> None:
         key = hashlib.blake2b(os.fsencode(source.resolve()), digest_size=16).hexdigest()
@@ -79,28 +91,36 @@ class Index:
         self._table, self._rows = self._load()
 
     def _load(self) -> tuple[pa.Table | None, dict[str, slice]]:
+        """The table of all images, and the rows of each place."""
         try:
             content = self.path.read_bytes()
-            head, body = content[: len(FORMAT) + 32], content[len(FORMAT) + 32 :]
-            if head != FORMAT + hashlib.blake2b(body, digest_size=32).digest():
+            start = len(FORMAT) + DIGEST_BYTES
+            body = content[start:]
+            if content[:start] != _head(body):
                 return None, {}
             table = pq.read_table(pa.BufferReader(body))
             places, starts = np.unique(table["place"].to_numpy(), return_index=True)
-            ends = [*np.sort(starts)[1:].tolist(), len(table)]
-            rows = dict(zip(np.sort(starts).tolist(), ends, strict=True))
-            return table, {str(name): slice(start, rows[start]) for name, start in zip(places, starts, strict=True)}
+            sorted_starts = np.sort(starts).tolist()
+            ends = dict(zip(sorted_starts, [*sorted_starts[1:], len(table)], strict=True))
+            rows = {}
+            for place, first in zip(places, starts.tolist(), strict=True):
+                rows[str(place)] = slice(first, ends[first])
+            return table, rows
         except (OSError, ValueError, KeyError):
             return None, {}
 
     def known(self, place: str) -> Facts | None:
+        """The facts about one place, or None."""
         if self._table is None or place not in self._rows:
             return None
         rows = self._rows[place]
+        num_images = rows.stop - rows.start
         columns: dict[str, Any] = {
-            name: self._table[name].slice(rows.start, rows.stop - rows.start) for name in self._table.column_names
+            name: self._table[name].slice(rows.start, num_images)
+            for name in self._table.column_names
         }
         return Facts(
-            places=[(place, columns["changed"][0].as_py(), rows.stop - rows.start)],
+            places=[(place, columns["changed"][0].as_py(), num_images)],
             names=columns["name"].to_pylist(),
             sizes=columns["size"].to_numpy(),
             times=columns["time"].to_numpy(),
@@ -108,44 +128,40 @@ class Index:
             sides=np.stack([columns["width"].to_numpy(), columns["height"].to_numpy()], axis=1),
         )
 
-    def list_folder(self, folder: Path, place: str, wanted: Callable[[str], bool]) -> Facts:
-        """The files of a folder whose names are `wanted`, in order of name. Raises OSError if it can't be read."""
-        now, changed, known = time.time_ns(), folder.stat().st_mtime_ns, self.known(place)
-        unchanged = known is not None and known.places[0][1] == changed
-        names = known.names if known is not None and unchanged else sorted(filter(wanted, os.listdir(folder)))
+    def list_folder(self, folder: Path, place: str, is_wanted: Callable[[str], bool]) -> Facts:
+        """Facts about the wanted files of a folder, sorted by name.
+
+        Raises OSError if the folder cannot be read.
+        """
+        now = time.time_ns()
+        changed = folder.stat().st_mtime_ns
+        known = self.known(place)
+        if known is not None and known.places[0][1] == changed:
+            names = known.names
+        else:
+            names = sorted(filter(is_wanted, os.listdir(folder)))
         states = [_state(f"{folder}{os.sep}{name}") for name in names]
-        facts = Facts.unknown(
-            place,
-            _settled(changed, now),
-            names,
-            (each.st_size for each in states),
-            (each.st_mtime_ns for each in states),
-        )
+        sizes = [state.st_size for state in states]
+        times = [state.st_mtime_ns for state in states]
+        # 0 never equals the time of a folder, so a folder that changed just now is listed again.
+        settled = changed if changed < now - SETTLED_NS else 0
+        facts = Facts.unknown(place, settled, names, sizes, times)
         if known is not None:
             facts.take_over(known)
         return facts
 
-    def save(self, found: Facts) -> None:
-        """Keep what has been found, beside what was known of other places."""
-        latest = time.time_ns() - SETTLED_NS
-        names, changed, counts = zip(*found.places, strict=True)
-        table = pa.table(
-            {
-                "place": np.repeat(np.array(names, dtype=object), counts),
-                "changed": np.repeat(np.array(changed, dtype=np.int64), counts),
-                "name": found.names,
-                "size": found.sizes,
-                "time": found.times,
-                "mode": np.where(found.times < latest, found.modes, "").astype(object),
-                "width": found.sides[:, 0],
-                "height": found.sides[:, 1],
-            }
-        )
-        asked = set(names)
-        others = [rows for place, rows in self._rows.items() if place not in asked]
-        if self._table is not None and len(others):
-            table = pa.concat_tables([table, *(self._table.slice(r.start, r.stop - r.start) for r in others)])
-        if len(table) < FEW or (self._table is not None and table.equals(self._table)):
+    def save(self, facts: Facts) -> None:
+        """Write these facts, and what was known about other places."""
+        table = _as_table(facts)
+        if self._table is not None:
+            new_places = {name for name, _, _ in facts.places}
+            tables = [table]
+            for place, rows in self._rows.items():
+                if place not in new_places:
+                    tables.append(self._table.slice(rows.start, rows.stop - rows.start))
+            table = pa.concat_tables(tables)
+        is_unchanged = self._table is not None and table.equals(self._table)
+        if len(table) < MIN_IMAGES or is_unchanged:
             return
         out = pa.BufferOutputStream()
         pq.write_table(table, out, compression="zstd")
@@ -153,21 +169,39 @@ class Index:
         temporary = self.path.with_suffix(f".{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(FORMAT + hashlib.blake2b(body, digest_size=32).digest() + body)
+            temporary.write_bytes(_head(body) + body)
             os.replace(temporary, self.path)
         except OSError:
             with suppress(OSError):
                 temporary.unlink()
 
 
+def _head(body: bytes) -> bytes:
+    """What an index file starts with: its format and a checksum."""
+    return FORMAT + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+def _as_table(facts: Facts) -> pa.Table:
+    """One row per image. The mode of an image that changed just now is not kept."""
+    latest = time.time_ns() - SETTLED_NS
+    names, changed, counts = zip(*facts.places, strict=True)
+    return pa.table(
+        {
+            "place": np.repeat(np.array(names, dtype=object), counts),
+            "changed": np.repeat(np.array(changed, dtype=np.int64), counts),
+            "name": facts.names,
+            "size": facts.sizes,
+            "time": facts.times,
+            "mode": np.where(facts.times < latest, facts.modes, "").astype(object),
+            "width": facts.sides[:, 0],
+            "height": facts.sides[:, 1],
+        }
+    )
+
+
 def _state(path: str) -> os.stat_result:
-    """Of a file, or of a link to one that is gone: that it can't be read is said when it is looked at."""
+    """The state of a file, or of a broken link. A broken link fails later, when it is opened."""
     try:
         return os.stat(path)
     except FileNotFoundError:
         return os.lstat(path)
-
-
-def _settled(changed: int, now: int) -> int:
-    """A time of change that can be trusted to change again with the next change; 0 if it is too recent for that."""
-    return changed if changed < now - SETTLED_NS else 0

@@ -1,1 +1,1 @@
-"""Recorded runs as tables and pictures. Reads what runs leave on disk; imports no torch."""
+"""Recorded runs as tables, plots and HTML pages. Nothing here imports torch."""

@@ -5,56 +5,88 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-# What `bic run` has a flag for; anything else is said by --set.
-FLAGS = {"steps", "step_sizes", "method", "exemplars", "held_out", "order_seed", "seed", "epochs", "backbone", "label"}
-FLAGS |= {"classes", "skip_bad", "compile"}
-ELSEWHERE = ("cifar100", "imagenet100", "imagenet1000", "celeb10000")  # --data says where they lie
+from bic.lab.protocol import DEFAULTS
+
+# Settings that `bic run` has no flag for, besides those inside a table such as recipe.
+WITHOUT_FLAG = ("class_order", "correction_penalty")
+INCLUDED = "digits"  # every other data set with a name must be given by --data
+# The settings of a plan that are also settings of a request.
+IN_BOTH = (
+    "dataset",
+    "step_sizes",
+    "method",
+    "memory",
+    "exemplars",
+    "held_out",
+    "order_seed",
+    "class_order",
+    "seed",
+    "classes",
+)
 
 
 def command(asked: Mapping[str, Any]) -> str:
-    """The command line of a request, as recorded in `config.json`.
+    """The command line for the settings that a user gave, as `config.json` records them.
 
-    >>> command({"dataset": "digits", "recipe": {"name": "demo", "epochs": 3}, "memory": {"images": 99}})
-    'bic run digits --recipe demo --set recipe.epochs=3 --memory 99'
+    >>> command({"dataset": "digits", "recipe": {"name": "demo", "optimiser": {"momentum": 0.8}}})
+    'bic run digits --recipe demo --set recipe.optimiser.momentum=0.8'
     """
-    words = ["bic", "run", str(asked["dataset"])]
-    if asked["dataset"] in ELSEWHERE:
+    dataset = str(asked["dataset"])
+    words = ["bic", "run", dataset]
+    if dataset in DEFAULTS and dataset != INCLUDED:
         words += ["--data", "PATH"]
     for name, value in asked.items():
-        if name == "recipe":
-            words += ["--recipe", value["name"]] if "name" in value else []
-            words += [word for key, one in value.items() if key != "name" for word in _set(f"recipe.{key}", one)]
-        elif name == "memory":
-            words += ["--memory", str(value.get("images") or f"{value['bytes']}B")]
-        elif name in FLAGS and value is not None:
-            words += _flag(name, value)
-        elif name != "dataset" and value is not None:
-            words += _set(name, value)
+        if name != "dataset" and value is not None:
+            words += _words(name, value)
     return shlex.join(words)
 
 
 def asked_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The request that a plan without its `config.json` most likely came from.
+    """The settings that a user probably gave for a plan, where no `config.json` records them.
 
-    Changes of a recipe other than its epochs, backbone and precision are not in it.
+    Of the recipe only the name, epochs, backbone and precision are included.
     """
-    kept = ("dataset", "step_sizes", "method", "memory", "exemplars", "held_out", "order_seed", "class_order", "seed")
-    recipe = plan["recipe"]
-    named = {key: recipe[key] for key in ("name", "precision") if recipe.get(key, "float32") != "float32"}
-    chosen = {name: plan[name] for name in (*kept, "classes")}
-    return {**chosen, "recipe": named, "epochs": recipe["epochs"], "backbone": recipe["backbone"]}
+    recipe = {"name": plan["recipe"]["name"]}
+    precision = plan["recipe"]["precision"]
+    if precision != "float32":
+        recipe["precision"] = precision
+    return {
+        **{name: plan[name] for name in IN_BOTH},
+        "recipe": recipe,
+        "epochs": plan["recipe"]["epochs"],
+        "backbone": plan["recipe"]["backbone"],
+    }
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """The words of the command line for one setting."""
+    if name == "recipe":
+        changes = {key: change for key, change in value.items() if key != "name"}
+        named = ["--recipe", value["name"]] if "name" in value else []
+        return named + _assignments(name, changes)
+    if name == "memory":
+        in_images = value.get("images")
+        return ["--memory", f"{value['bytes']}B" if in_images is None else str(in_images)]
+    if name in WITHOUT_FLAG or isinstance(value, Mapping):
+        return _assignments(name, value)
+    return _flag(name, value)
 
 
 def _flag(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
-    if isinstance(value, bool):
-        return [flag] if value else [f"--no-{name}"] if name == "compile" else []
+    if value is True:
+        return [flag]
+    if value is False:
+        return ["--no-compile"] if name == "compile" else []
     if isinstance(value, list):
-        if any("," in str(each) for each in value):
-            return _set(name, value)
-        value = ",".join(map(str, value))
+        if any("," in str(item) for item in value):
+            return _assignments(name, value)
+        return [flag, ",".join(map(str, value))]
     return [flag, str(value)]
 
 
-def _set(name: str, value: Any) -> list[str]:
-    return ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
+def _assignments(path: str, value: Any) -> list[str]:
+    """`--set` for one setting, or for each setting of a table."""
+    if isinstance(value, Mapping):
+        return [word for key, inner in value.items() for word in _assignments(f"{path}.{key}", inner)]
+    return ["--set", f"{path}={json.dumps(value, ensure_ascii=False)}"]

@@ -1,4 +1,4 @@
-"""What a page shows of one run, worked out here so that the page stays small however many classes there are."""
+"""What the page shows of one run. It is computed here, so that the page stays small."""
 
 import base64
 import math
@@ -9,118 +9,161 @@ import numpy as np
 import numpy.typing as npt
 
 from bic.report import measures
+from bic.report.looks import look_of
 from bic.report.measures import Ints
-from bic.report.runs import Answers, Run, StepRecord
+from bic.report.runs import Predictions, Run
+from bic.store.results import StepResult
 
-MAX_BINS, MAX_CELLS = 100, 200_000  # of one confusion matrix's side, and of all a run's matrices of one kind
+MAX_BINS = 100  # per side of a confusion matrix
+MAX_CELLS = 200_000  # in all confusion matrices of a run that are of one kind
 MAX_PAIRS = 200
-BY_DISTANCE = ("icarl",)  # whose own classifier has an order of answers, but no confidence in them
-BEFORE, AFTER = "_uncorrected", ""  # endings of the columns of predictions
+# Names on the page, and endings of the columns of predictions.
+BEFORE_AND_AFTER = (("before", "_uncorrected"), ("after", ""))
 
 
 def details(run: Run) -> dict[str, Any]:
-    """Everything about one run, for the page's script; what needs predictions is left out where there are none."""
+    """Everything about one run, for the page's script.
+
+    Without predictions, what is computed from them is left out.
+    """
     steps = run.result.steps
-    answers = run.answers()
-    found: dict[str, Any] = {
-        "second": _second_answer(steps, answers),
-        "sizes": np.diff(run.edges).tolist(),
+    sizes = np.diff(run.edges).tolist()
+    predictions = run.predictions()
+    content: dict[str, Any] = {
+        "second": _second_prediction(steps, predictions or []),
+        "sizes": sizes,
         "steps": [_step(step, run.edges[: step.step + 1]) for step in steps],
         "seconds": {phase: round(seconds, 2) for phase, seconds in run.seconds.items()},
     }
-    if answers is not None:
-        max_bins = min(MAX_BINS, math.isqrt(MAX_CELLS // len(steps)))
-        bins = measures.class_bins(found["sizes"], max_bins)
-        found["bins"] = bins.tolist()
-        for record, step, columns in zip(found["steps"], steps, answers, strict=True):
-            record |= _step_with_answers(columns, run.edges[: step.step + 1], bins)
-            if run.result.method in BY_DISTANCE:
-                del record["calibration"]["after"]
-        found["classes"] = _classes(answers, run.seen)
-        last, num_classes = answers[-1], run.seen[-1]
-        for name, ending in (("before", BEFORE), ("after", AFTER)):
-            pairs = measures.confused_pairs(last["true"], last[f"predicted{ending}"], num_classes)
-            found.setdefault("pairs", {})[name] = {"listed": pairs[:MAX_PAIRS], "total": len(pairs)}
-    return found
+    if predictions is None:
+        return content
+    max_bins = min(MAX_BINS, math.isqrt(MAX_CELLS // len(steps)))
+    bins = measures.class_bins(sizes, max_bins)
+    gives_probabilities = look_of(run.result.method).gives_probabilities
+    for record, step, columns in zip(content["steps"], steps, predictions, strict=True):
+        record |= _step_with_predictions(columns, run.edges[: step.step + 1], bins)
+        if not gives_probabilities:
+            del record["calibration"]["after"]
+    return {
+        **content,
+        "bins": bins.tolist(),
+        "classes": _classes(predictions, run.seen),
+        "pairs": _pairs(predictions[-1], run.seen[-1]),
+    }
 
 
-def pictured(found: dict[str, Any]) -> list[int]:
-    """Class numbers in the order in which their pictures matter: most confused, most forgotten, then all."""
-    pairs = found["pairs"]["after"]["listed"] if "pairs" in found else []
-    classes = found.get("classes", {})
-    lost = [
-        (best or 0) - (now or 0) for now, best in zip(classes.get("after", []), classes.get("best", []), strict=True)
+def classes_to_picture(content: dict[str, Any]) -> list[int]:
+    """All class numbers, those first whose pictures matter: the most confused and most forgotten."""
+    pairs = content["pairs"]["after"]["listed"] if "pairs" in content else []
+    confused = [number for pair in pairs for number in pair[:2]]
+    classes = content.get("classes", {"after": [], "best": []})
+    forgetting = [
+        (best or 0) - (now or 0)
+        for now, best in zip(classes["after"], classes["best"], strict=True)
     ]
-    worst = np.argsort(np.negative(lost), kind="stable").tolist()
-    return [*(number for pair in pairs for number in pair[:2]), *worst, *range(sum(found["sizes"]))]
+    most_forgotten = np.argsort(np.negative(forgetting), kind="stable").tolist()
+    return [*confused, *most_forgotten, *range(sum(content["sizes"]))]
 
 
-def _second_answer(steps: Sequence[StepRecord], answers: Sequence[Answers] | None) -> str | None:
-    """What stands beside the raw answer: a correction, or another classifier of the method; None if nothing does."""
+def _second_prediction(
+    steps: Sequence[StepResult], predictions: Sequence[Predictions]
+) -> str | None:
+    """Where predictions other than those of the raw logits come from, if there are any.
+
+    "correction", "classifier" (the method has its own), or None.
+    """
     if any(step.alpha is not None for step in steps):
         return "correction"
-    changed = any(step.top1 != step.top1_uncorrected for step in steps)
-    changed |= any((each["predicted"] != each["predicted_uncorrected"]).any() for each in answers or ())
-    return "classifier" if changed else None
+    if any(step.top1 != step.top1_uncorrected for step in steps):
+        return "classifier"
+    for columns in predictions:
+        if (columns["predicted"] != columns["predicted_uncorrected"]).any():
+            return "classifier"
+    return None
 
 
-def _step(step: StepRecord, edges: Ints) -> dict[str, Any]:
-    """What the result alone tells of a step."""
-    new = {"true": step.true_share_of_new, "before": step.share_on_new_uncorrected, "after": step.share_on_new}
+def _step(step: StepResult, edges: Ints) -> dict[str, Any]:
+    """What the result alone tells about a step."""
+    shares_of_new = {
+        "true": step.true_share_of_new,
+        "before": step.share_on_new_uncorrected,
+        "after": step.share_on_new,
+    }
     norms = step.head_norms_per_group
     if step.head_norms:
         norms = measures.five_numbers(np.array(step.head_norms), edges)
     return {
         "seen": step.seen,
         "top1": round(step.top1, 3),
-        "raw": round(step.top1_uncorrected, 3),
-        "groups": [round(each, 2) for each in step.top1_per_group],
+        "uncorrected": round(step.top1_uncorrected, 3),
+        "groups": [None if top1 is None else round(top1, 2) for top1 in step.top1_per_group],
         "alpha": step.alpha,
         "beta": step.beta,
-        "new": {name: round(share, 5) for name, share in new.items()},
-        "scores": {name: part and part.model_dump() for name, part in step.score_histograms.items()},
-        "norms": _plain(norms, 4) if norms else None,
+        "new": {name: round(share, 5) for name, share in shares_of_new.items()},
+        "logits": {
+            name: None if histogram is None else histogram.model_dump()
+            for name, histogram in step.score_histograms.items()
+        },
+        "norms": [_plain(group, 4) for group in norms] or None,
     }
 
 
-def _step_with_answers(columns: Answers, edges: Ints, bins: Ints) -> dict[str, Any]:
-    """What the predictions add to it."""
-    true, bins = columns["true"], np.union1d(bins[bins < edges[-1]], edges[-1:])
-    found: dict[str, Any] = {
-        "shares": {"true": _plain(measures.shares(true, edges), 5)},
-        "confusion": {},
-        "calibration": {},
-    }
-    for name, ending in (("before", BEFORE), ("after", AFTER)):
-        predicted, confidence = columns[f"predicted{ending}"], columns[f"confidence{ending}"]
-        found["shares"][name] = _plain(measures.shares(predicted, edges), 5)
-        found["confusion"][name] = _packed(measures.confusion(true, predicted, bins))
-        measured = measures.reliability(confidence, predicted == true)
-        bars = zip(*(_plain(column, 4) for column in measured), strict=True)
-        found["calibration"][name] = {"error": round(measured.error, 5), "bins": list(bars)}
-    return found
+def _step_with_predictions(columns: Predictions, edges: Ints, bins: Ints) -> dict[str, Any]:
+    """What the predictions add to a step."""
+    true = columns["true"]
+    bins = np.union1d(bins[bins < edges[-1]], edges[-1:])
+    shares: dict[str, Any] = {"true": _plain(measures.shares(true, edges), 5)}
+    confusion: dict[str, Any] = {}
+    calibration: dict[str, Any] = {}
+    for name, ending in BEFORE_AND_AFTER:
+        predicted = columns[f"predicted{ending}"]
+        confidence = columns[f"confidence{ending}"]
+        shares[name] = _plain(measures.shares(predicted, edges), 5)
+        confusion[name] = _packed(measures.confusion(true, predicted, bins))
+        reliability = measures.reliability(confidence, predicted == true)
+        bars = zip(*(_plain(column, 4) for column in reliability), strict=True)
+        calibration[name] = {"error": round(reliability.error, 5), "bins": list(bars)}
+    return {"shares": shares, "confusion": confusion, "calibration": calibration}
 
 
-def _classes(answers: Sequence[Answers], seen: Sequence[int]) -> dict[str, list[float | None]]:
-    """Accuracy of each class after the last step, before and after correction, and its best in earlier steps."""
+def _classes(
+    predictions: Sequence[Predictions], seen: Sequence[int]
+) -> dict[str, list[float | None]]:
+    """The accuracy of each class: now, without the correction, and the best of earlier steps."""
     after = [
-        measures.class_accuracy(each["true"], each["predicted"], size) for each, size in zip(answers, seen, strict=True)
+        measures.class_accuracy(columns["true"], columns["predicted"], num_classes)
+        for columns, num_classes in zip(predictions, seen, strict=True)
     ]
-    last = answers[-1]
+    last = predictions[-1]
     before = measures.class_accuracy(last["true"], last["predicted_uncorrected"], seen[-1])
-    images = np.bincount(last["true"], minlength=seen[-1])
-    columns = {"after": after[-1], "before": before, "best": measures.best_past(after), "images": images}
-    return {name: _plain(column, 2) for name, column in columns.items()}
+    num_images = np.bincount(last["true"], minlength=seen[-1])
+    return {
+        "after": _plain(after[-1], 2),
+        "before": _plain(before, 2),
+        "best": _plain(measures.best_past(after), 2),
+        "images": _plain(num_images, 2),
+    }
+
+
+def _pairs(columns: Predictions, num_classes: int) -> dict[str, Any]:
+    """The pairs of classes that are confused most often."""
+    content = {}
+    for name, ending in BEFORE_AND_AFTER:
+        predicted = columns[f"predicted{ending}"]
+        pairs = measures.confused_pairs(columns["true"], predicted, num_classes)
+        content[name] = {"listed": pairs[:MAX_PAIRS], "total": len(pairs)}
+    return content
 
 
 def _plain(values: npt.ArrayLike, digits: int) -> Any:
-    """As JSON takes it: rounded, None for NaN."""
+    """Values as JSON has them: rounded, with None for NaN."""
     array = np.round(np.asarray(values), digits).astype(object)
     array[array != array] = None  # only NaN differs from itself
     return array.tolist()
 
 
 def _packed(counts: Ints) -> dict[str, str]:
-    """A matrix as base64 of its smallest kind of number, by the name JavaScript has for it."""
+    """A matrix as base64 of the smallest sufficient integers, with JavaScript's name for them."""
     bits = next(bits for bits in (8, 16, 32) if counts.max() < 2**bits)
-    return {"kind": f"Uint{bits}Array", "data": base64.b64encode(counts.astype(f"<u{bits // 8}").tobytes()).decode()}
+    data = base64.b64encode(counts.astype(f"<u{bits // 8}").tobytes()).decode()
+    return {"kind": f"Uint{bits}Array", "data": data}

@@ -1,4 +1,4 @@
-"""The report: one HTML page of recorded runs that asks nothing of the network."""
+"""The report: one HTML page about recorded runs. The page needs no network."""
 
 import json
 import warnings
@@ -13,32 +13,44 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from bic.errors import UserError
-from bic.report.answer import curves, duration, rows
 from bic.report.command import asked_of, command
-from bic.report.compare import TRAINING, Protocol, compare, differing, flat, headline, told_apart_by
-from bic.report.details import details, pictured
-from bic.report.runs import Run, find, load
+from bic.report.comparison_table import curves, duration, rows
+from bic.report.comparisons import (
+    TRAINING,
+    Comparison,
+    comparisons,
+    headline,
+    protocol_differences,
+)
+from bic.report.details import classes_to_picture, details
+from bic.report.plans import Settings, differing, flat, name_in_words
+from bic.report.runs import GIVE_RUNS, Run, find, load
 from bic.report.thumbnails import thumbnails
 from bic.version import __version__
 
+# In the order in which they define what the later ones use.
 SCRIPTS = ("start.js", "charts.js", "bias.js", "table.js", "confusion.js", "classes.js", "page.js")
-Found = dict[str, Any]
+Content = dict[str, Any]
 
 
-def write_report(places: Sequence[Path], out: Path | None = None, *, single_file: bool = False) -> Path:
-    """Write the page for these runs, folders of runs or result files, and return its path.
+def write_report(
+    places: Sequence[Path], out: Path | None = None, *, single_file: bool = False
+) -> Path:
+    """Write the page about these runs, folders of runs or result files, and return its path.
 
-    Without `out` it goes into the folder given, or where the command runs if several are. Plotly's script is written
-    beside it, or into it with `single_file`. What is damaged is named on the page and the rest is shown; UserError if
-    nothing can be, or the page cannot be written.
+    By default the page is `report.html`: in the folder that was given, or in the current folder if
+    there are several. Plotly's script is written beside the page, or into it with `single_file`.
+    Damaged runs are named on the page. Raises UserError if no run can be shown, or if the page
+    cannot be written.
     """
     if not places:
-        raise UserError("no run was given; name a folder that bic run has made, or one that holds such folders")
+        raise UserError("no run was given", GIVE_RUNS)
     runs, damaged = _load_all(find(places))
     if out is None:
-        out = (places[0] if len(places) == 1 and places[0].is_dir() else Path()) / "report.html"
+        folder = places[0] if len(places) == 1 and places[0].is_dir() else Path()
+        out = folder / "report.html"
     if out.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--out must name a page that ends in .html, got {out}; change it")
+        raise UserError(f"the page must have a name that ends in .html, got {out}", "change {out}")
     plotly = f"plotly-{get_plotlyjs_version()}.min.js"
     page = render(runs, damaged, None if single_file else plotly)
     try:
@@ -47,139 +59,183 @@ def write_report(places: Sequence[Path], out: Path | None = None, *, single_file
             out.with_name(plotly).write_text(get_plotlyjs(), encoding="utf-8")
         out.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write {out} ({error.strerror}); choose another --out") from error
+        raise UserError(f"cannot write {out} ({error.strerror})", "choose another {out}") from error
     return out
 
 
 def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """The runs, copies left out lest they count as other seeds; and what is wrong with those that cannot be read.
+    """The runs that can be read, and what is wrong with the others.
 
-    Of a run folder and copies of its result the folder is taken.
+    A run that is there twice is taken once, so that it does not count as two seeds. Its folder is
+    preferred to a copy of its result, which has less to show.
     """
     runs: list[Run] = []
-    damaged: list[str] = []
-    for path in sorted(paths, key=lambda path: not (path / "config.json").is_file()):  # a bare result has less to show
+    errors: list[UserError] = []
+    for path in sorted(paths, key=lambda path: not (path / "config.json").is_file()):
         try:
             run = load(path)
         except UserError as error:
-            damaged.append(str(error))
-        else:
-            runs += [run] if all(run.result != other.result for other in runs) else []
-    for each in damaged if runs else ():
-        warnings.warn(each, stacklevel=2)
+            errors.append(error)
+            continue
+        if all(run.result != other.result for other in runs):
+            runs.append(run)
     if not runs:
-        others = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise UserError(f"no run can be shown{others}: {damaged[0]}")
-    return runs, damaged
+        others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise UserError(f"no run can be shown{others}: {errors[0].problem}", errors[0].remedy)
+    for error in errors:
+        warnings.warn(str(error), stacklevel=2)
+    return runs, [str(error) for error in errors]
 
 
 def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> str:
-    """The page's text. `plotly` names the script beside it; None puts the script inside."""
-    protocols = compare(runs)
-    labels = _labels(protocols)
-    data = page_data(protocols, labels)  # this reads predictions and pictures, and finds what is damaged in them
-    templates = Environment(loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True)
-    ordered = _ordered(protocols)
+    """The text of the page. `plotly` names the script beside it; None puts the script inside."""
+    compared = comparisons(runs)
+    labels = _labels(compared)
+    ordered = _ordered(compared)
+    # This reads predictions and pictures. What is damaged in them is noted in the runs' problems,
+    # so it comes before the notices.
+    data = page_data(compared, labels)
+    templates = Environment(
+        loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True
+    )
     return templates.get_template("page.html").render(
         version=__version__,
-        answers=[(protocol, headline(protocol), rows(protocol)) for protocol in protocols],
-        notices=[*_notices(protocols, labels), *damaged],
-        runs=[_described(run, labels[id(run)]) for run in ordered],
+        comparisons=[(comparison, headline(comparison), rows(comparison)) for comparison in compared],
+        notices=[*_notices(compared, labels), *damaged],
+        runs=[_how_it_was_made(run, labels[id(run)]) for run in ordered],
         settings=_settings(ordered),
         data=htmlsafe_json_dumps(data, dumps=_dumps),
-        style=_text("page.css"),
-        scripts=[_text(name) for name in SCRIPTS],
+        style=_template_text("page.css"),
+        scripts=[_template_text(name) for name in SCRIPTS],
         plotly=plotly,
         plotly_text=Markup(get_plotlyjs()) if plotly is None else "",
     )
 
 
-def page_data(protocols: Sequence[Protocol], labels: dict[int, str]) -> Found:
-    """What the page's script draws from."""
+def page_data(compared: Sequence[Comparison], labels: dict[int, str]) -> Content:
+    """The data from which the page's script draws."""
     name_lists: dict[tuple[str, ...], int] = {}
-    data_sets: dict[str, list[tuple[Run, Found]]] = {}
+    data_sets: dict[str, list[tuple[Run, Content]]] = {}
     shown = []
-    for number, protocol in enumerate(protocols):
-        for run in _ordered([protocol]):
-            found = details(run)
-            names = name_lists.setdefault(tuple(run.result.classes), len(name_lists))
-            data_sets.setdefault(run.plan["fingerprint"], []).append((run, found))
-            pictures = list(data_sets).index(run.plan["fingerprint"])
-            shown.append({"label": labels[id(run)], "protocol": number, "names": names, "pictures": pictures, **found})
+    for number, comparison in enumerate(compared):
+        for run in _ordered([comparison]):
+            content = details(run)
+            fingerprint = run.plan["fingerprint"]
+            data_sets.setdefault(fingerprint, []).append((run, content))
+            shown.append(
+                {
+                    "label": labels[id(run)],
+                    "protocol": number,
+                    "names": name_lists.setdefault(tuple(run.result.classes), len(name_lists)),
+                    "pictures": list(data_sets).index(fingerprint),
+                    **content,
+                }
+            )
     return {
-        "protocols": [{"name": protocol.name, **curves(protocol)} for protocol in protocols],
+        "protocols": [{"name": comparison.name, **curves(comparison)} for comparison in compared],
         "runs": shown,
         "names": list(name_lists),
         "pictures": [_pictures(members) for members in data_sets.values()],
     }
 
 
-def _pictures(members: Sequence[tuple[Run, Found]]) -> dict[str, list[str]]:
-    wanted = [run.result.classes[number] for run, found in members for number in pictured(found)]
+def _pictures(members: Sequence[tuple[Run, Content]]) -> dict[str, list[str]]:
+    """Pictures by class name, for runs on the same data."""
+    wanted = [
+        run.result.classes[number]
+        for run, content in members
+        for number in classes_to_picture(content)
+    ]
     return thumbnails([run for run, _ in members], wanted)
 
 
-def _ordered(protocols: Iterable[Protocol]) -> list[Run]:
-    return [run for protocol in protocols for variant in protocol.variants for run in variant.runs]
+def _ordered(compared: Iterable[Comparison]) -> list[Run]:
+    """All runs in the order in which the page shows them."""
+    variants = [variant for comparison in compared for variant in comparison.variants]
+    return [run for variant in variants for run in variant.runs]
 
 
-def _labels(protocols: Sequence[Protocol]) -> dict[int, str]:
-    """A name for each run, by its identity: its method, what else tells it apart, and its seed."""
-    return {
-        id(run): ", ".join(filter(None, [variant.label, f"seed {run.result.seed}", protocol.told_apart]))
-        for protocol in protocols for variant in protocol.variants for run in variant.runs
-    }  # fmt: skip
+def _labels(compared: Sequence[Comparison]) -> dict[int, str]:
+    """A name for each run, by its `id`: method, what else tells it apart, and seed."""
+    labels = {}
+    for comparison in compared:
+        for variant in comparison.variants:
+            for run in variant.runs:
+                parts = [variant.label, f"seed {run.result.seed}", comparison.difference]
+                labels[id(run)] = ", ".join(filter(None, parts))
+    return labels
 
 
-def _values(plans: Sequence[dict[str, Any]], names: Iterable[str]) -> str:
-    """Settings with all the values that they have in these plans."""
-    words = {name: name.removesuffix(".name").removeprefix("recipe.").replace("_", " ") for name in names}
-    values = {name: dict.fromkeys(str(plan.get(name))[:40] for plan in plans) for name in words}
-    return "; ".join(f"{words[name]}: {' / '.join(values[name])}" for name in words)
+def _values(plans: Sequence[Settings], names: Iterable[str]) -> str:
+    """Settings, each with all values that it has in these plans."""
+    phrases = []
+    for name in names:
+        values = dict.fromkeys(str(plan.get(name))[:40] for plan in plans)
+        phrases.append(f"{name_in_words(name)}: {' / '.join(values)}")
+    return "; ".join(phrases)
 
 
-def _notices(protocols: Sequence[Protocol], labels: dict[int, str]) -> list[str]:
-    """What a reader must know before comparing."""
-    said = []
-    if len(protocols) > 1:
-        plans = [flat(protocol.variants[0].runs[0].plan) for protocol in protocols]
-        named = _values(plans, told_apart_by(plans))
-        said.append(f"The runs are of {len(protocols)} protocols and are compared within each. They differ in {named}.")
-    for protocol in protocols:
-        plans = [flat(variant.runs[0].plan) for variant in protocol.variants]
-        if unlike := [name for name in differing(plans) if name in TRAINING]:
-            of = f" of {protocol.name}" if len(protocols) > 1 else ""
-            said.append(f"The runs{of} were not trained alike, beyond their methods: {_values(plans, unlike)}.")
-    made_with = [run.result.made_with for run in _ordered(protocols)]
-    unlike = [f"{name}: {' / '.join(map(str, sorted(used)))}" for name in ("device", "threads", "processes")
-              if len(used := {made[name] for made in made_with if name in made}) > 1]  # fmt: skip
-    if unlike:
-        said.append(f"Times cannot be compared: the runs were made by different means ({'; '.join(unlike)}).")
-    return [*said, *(f"{labels[id(run)]}: {problem}" for run in _ordered(protocols) for problem in run.problems)]
+def _notices(compared: Sequence[Comparison], labels: dict[int, str]) -> list[str]:
+    """What a reader must know before comparing the runs."""
+    notices = []
+    if len(compared) > 1:
+        plans = [flat(comparison.variants[0].runs[0].plan) for comparison in compared]
+        differences = _values(plans, protocol_differences(plans))
+        notices.append(
+            f"The runs are of {len(compared)} protocols and are compared within each. "
+            f"They differ in {differences}."
+        )
+    for comparison in compared:
+        plans = [flat(variant.runs[0].plan) for variant in comparison.variants]
+        unlike = [name for name in differing(plans) if name in TRAINING]
+        if unlike:
+            which = f" of {comparison.name}" if len(compared) > 1 else ""
+            notices.append(
+                f"The runs{which} were not trained alike, beyond their methods: "
+                f"{_values(plans, unlike)}."
+            )
+    runs = _ordered(compared)
+    machines = _different_machines(runs)
+    if machines:
+        notices.append(
+            f"Times cannot be compared: the runs used different means ({'; '.join(machines)})."
+        )
+    return notices + [f"{labels[id(run)]}: {problem}" for run in runs for problem in run.problems]
 
 
-def _described(run: Run, label: str) -> Found:
-    """How a run was made."""
-    made_with = ", ".join(f"{name} {value}" for name, value in run.result.made_with.items())
+def _different_machines(runs: Sequence[Run]) -> list[str]:
+    """What differs in the means that the runs had, with its values."""
+    differences = []
+    for name in ("device", "threads", "processes"):
+        used = {run.result.made_with[name] for run in runs if name in run.result.made_with}
+        if len(used) > 1:
+            differences.append(f"{name}: {' / '.join(map(str, sorted(used)))}")
+    return differences
+
+
+def _how_it_was_made(run: Run, label: str) -> Content:
+    made_with = [f"{name} {value}" for name, value in run.result.made_with.items()]
     return {
         "label": label,
         "place": run.path,
         "command": command(run.asked or asked_of(run.plan)),
         "exact": run.asked is not None,
-        "made_with": made_with,
+        "made_with": ", ".join(made_with),
         "time": duration(sum(run.seconds.values())),
-        "images": f"{run.last.num_exemplars:,}",
+        "exemplars": f"{run.last.num_exemplars:,}",
     }
 
 
-def _settings(runs: Sequence[Run]) -> Found:
-    """Settings that differ, a row per run, and those that all share; method and seed are in the runs' labels."""
+def _settings(runs: Sequence[Run]) -> Content:
+    """The settings that differ, a row per run, and the others. Labels show method and seed."""
     plans = [flat(run.plan) for run in runs]
-    names = differing(plans, but=["method", "seed"])
+    names = differing(plans)
+    in_columns = [name for name in names if name not in ("method", "seed")]
+    shared = {name: value for plan in plans for name, value in plan.items() if name not in names}
     return {
-        "names": names,
-        "rows": [[plan.get(name) for name in names] for plan in plans],
-        "shared": {name: value for name, value in plans[0].items() if name not in differing(plans)},
+        "names": in_columns,
+        "rows": [[plan.get(name) for name in in_columns] for plan in plans],
+        "shared": shared,
     }
 
 
@@ -187,5 +243,5 @@ def _dumps(value: Any, **_: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _text(name: str) -> Markup:
+def _template_text(name: str) -> Markup:
     return Markup(files("bic.report").joinpath("templates", name).read_text(encoding="utf-8"))

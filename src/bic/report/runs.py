@@ -1,4 +1,4 @@
-"""Recorded runs, found and read with suspicion: what is damaged is named and the rest still shown."""
+"""Recorded runs, found on disk and checked. A damaged run is named; the others are still shown."""
 
 import os
 import zipfile
@@ -9,150 +9,120 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bic.config import Plan
 from bic.errors import UserError
-from bic.recorded import read_config, read_json, read_result
 from bic.report.measures import Ints
+from bic.report.plans import Settings, plan_of
+from bic.store.results import (
+    Result,
+    StepResult,
+    parse_result,
+    read_config,
+    read_json,
+    read_result,
+)
 
+GIVE_RUNS = "give a folder that bic run has written, or a folder of such folders"
 COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
-Answers = dict[str, Any]  # the arrays of predictions-N.npz
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class Histogram(Record):
-    start: float
-    width: float
-    counts: list[int]
-
-
-class StepRecord(Record):
-    """One step of `result.json`; docs/result-format.md says what each figure means."""
-
-    step: int
-    seen: int
-    top1: float
-    top5: float | None = None
-    top1_uncorrected: float
-    top1_per_group: list[float]
-    alpha: float | None = None
-    beta: float | None = None
-    share_on_new: float
-    share_on_new_uncorrected: float
-    true_share_of_new: float
-    forgetting: float | None = None
-    num_train: int = 0
-    num_held_out: int = 0
-    num_exemplars: int = 0
-    score_histograms: dict[str, Histogram | None] = {}
-    head_norms_per_group: list[list[float]] = []  # five numbers each
-    head_norms: list[float] = []  # of each class, as runs recorded before 0.2 have them
-    seconds: dict[str, float] = {}
-
-
-class Result(Record):
-    """The content of `result.json`."""
-
-    method: str
-    dataset: str
-    seed: int
-    config: dict[str, Any]
-    complete: bool
-    classes: list[str]
-    steps: list[StepRecord] = Field(min_length=1)
-    made_with: dict[str, Any] = {}
+Predictions = dict[str, Any]  # the arrays of predictions-N.npz, by name
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a run folder, or the result of one alone, without its predictions and model."""
+    """One run: a run folder, or only its result, without predictions and model."""
 
     path: Path
     result: Result
-    plan: dict[str, Any]
-    asked: dict[str, Any] | None = None
+    plan: Settings  # all settings, filled in
+    asked: dict[str, Any] | None = None  # the settings that the user gave, where they are recorded
     problems: list[str] = field(default_factory=list)
 
     @property
-    def last(self) -> StepRecord:
+    def last(self) -> StepResult:
         return self.result.steps[-1]
 
     @property
     def seen(self) -> list[int]:
+        """The number of classes seen after each step."""
         return [step.seen for step in self.result.steps]
 
     @property
     def edges(self) -> Ints:
-        """The class numbers at which the groups begin, and the number of classes."""
+        """The class number at which each step's classes begin, and the number of classes."""
         return np.array([0, *self.seen])
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Time by phase over all steps."""
-        phases = list(dict.fromkeys(phase for step in self.result.steps for phase in step.seconds))
-        return {phase: sum(step.seconds.get(phase, 0.0) for step in self.result.steps) for phase in phases}
+        """The time of each phase, over all steps."""
+        total: dict[str, float] = {}
+        for step in self.result.steps:
+            for phase, seconds in step.seconds.items():
+                total[phase] = total.get(phase, 0.0) + seconds
+        return total
 
-    def memory(self) -> Path | None:
-        """The file of the exemplars: the final model's, or an unfinished run's newest."""
-        kept = sorted(self.path.glob("checkpoint/step-*/memory.parquet"), key=lambda file: file.stat().st_mtime)
-        return next((file for file in (self.path / "model/memory.parquet", *reversed(kept)) if file.is_file()), None)
+    def memory_file(self) -> Path | None:
+        """The file of the exemplars: the final model's, or the newest of an unfinished run."""
+        final = self.path / "model/memory.parquet"
+        if final.is_file():
+            return final
+        kept = [file for file in self.path.glob("checkpoint/step-*/memory.parquet") if file.is_file()]
+        return max(kept, key=lambda file: file.stat().st_mtime, default=None)
 
-    def answers(self) -> list[Answers] | None:
-        """The predictions of every step, or None if they are missing; damage is added to the problems."""
+    def predictions(self) -> list[Predictions] | None:
+        """The predictions of every step; None if they are missing or damaged.
+
+        What is missing or damaged is added to `problems`.
+        """
+        left_out = "so confusions, classes and calibration are not shown"
         files = [self.path / f"predictions-{step.step}.npz" for step in self.result.steps]
-        if not all(file.is_file() for file in files):
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
             if self.path.is_dir():
-                missing = next(file.name for file in files if not file.is_file())
-                self.problems.append(f"{missing} is missing, so confusions, classes and calibration are not shown")
+                self.problems.append(f"{missing[0]} is missing, {left_out}")
             return None
         try:
-            return [_read_answers(file, seen) for file, seen in zip(files, self.seen, strict=True)]
+            pairs = zip(files, self.seen, strict=True)
+            return [_read_predictions(file, num_classes) for file, num_classes in pairs]
         except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-            self.problems.append("its predictions are damaged, so confusions, classes and calibration are not shown")
+            self.problems.append(f"its predictions are damaged, {left_out}")
             return None
 
 
 def find(places: Iterable[Path]) -> list[Path]:
     """Every run folder and result file at or below these places, each once."""
-    found: dict[Path, Path] = {}
+    paths: dict[Path, Path] = {}
     for place in places:
         if not place.exists():
-            raise UserError(
-                f"{place} does not exist; give a folder that bic run has made, or one that holds such folders"
-            )
-        for path in [place] if _is_run(place) or place.is_file() else _below(place):
-            found.setdefault(path.resolve(), path)
-    if not found:
-        raise UserError("no run was found there; give a folder that bic run has made, or one that holds such folders")
-    return list(found.values())
+            raise UserError(f"{place} does not exist", GIVE_RUNS)
+        is_run = _is_run(place) or place.is_file()
+        for path in [place] if is_run else _below(place):
+            paths.setdefault(path.resolve(), path)
+    if not paths:
+        raise UserError("no run was found there", GIVE_RUNS)
+    return list(paths.values())
 
 
 def load(path: Path) -> Run:
-    """One run; UserError, in one sentence, if it cannot be shown."""
+    """One run. Raises UserError if it cannot be shown."""
     if (path / "result.json").is_file() and not (path / "config.json").exists():
-        path /= "result.json"  # alone
+        path /= "result.json"  # only the result
+    asked = None
     if path.is_dir():
         asked = read_config(path)["asked"]
-        content = read_result(path)
+        result = read_result(path)
     else:
-        content, asked = read_json(path.parent, path.name), None
+        result = parse_result(read_json(path.parent, path.name), path)
     try:
-        result = Result.model_validate(content)
-        plan = Plan.model_validate(result.config).model_dump(mode="json")
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise UserError(f"{path} is damaged or not a run ({place}: {problem['msg']}); run it again") from error
-    if message := _contradiction(result):
-        raise UserError(f"{path} is damaged ({message}); run it again")
+        plan = plan_of(result.config)
+    except UserError as error:
+        raise UserError(f"{path} is damaged or not a run ({error.problem})", "run it again") from error
+    contradiction = _contradiction(result)
+    if contradiction is not None:
+        raise UserError(f"{path} is damaged ({contradiction})", "run it again")
     run = Run(path, result, plan, asked)
     if not result.complete:
-        done, planned = len(result.steps), len(plan["step_sizes"])
-        run.problems.append(f"unfinished: {done} of {planned} steps; the same bic run goes on with it")
+        progress = f"{len(result.steps)} of {len(plan['step_sizes'])} steps"
+        run.problems.append(f"unfinished: {progress}; the same bic run command continues it")
     return run
 
 
@@ -161,7 +131,7 @@ def _is_run(place: Path) -> bool:
 
 
 def _below(place: Path) -> Iterator[Path]:
-    """Runs below a folder; nothing inside a run is looked at."""
+    """Runs below a folder. The folders inside a run are skipped."""
     for folder, children, files in os.walk(place):
         here = Path(folder)
         if _is_run(here):
@@ -183,27 +153,29 @@ def _looks_like_a_result(folder: Path, name: str) -> bool:
 
 
 def _contradiction(result: Result) -> str | None:
-    """What in a result cannot be, if anything."""
+    """The first thing in a result that cannot be true, if there is one."""
     seen = [step.seen for step in result.steps]
     if [step.step for step in result.steps] != list(range(1, len(seen) + 1)):
         return "its steps are not counted from 1"
-    if seen[0] < 1 or any(np.diff(seen) < 1) or len(result.classes) != seen[-1]:
+    if seen[0] < 1 or any(np.diff(seen) < 0) or len(result.classes) != seen[-1]:
         return "its class names and its steps disagree"
-    if any(len(step.top1_per_group) != step.step for step in result.steps):
-        return "its groups and its steps disagree"
-    norms = [(len(step.head_norms_per_group), step.step) for step in result.steps]
-    norms += [(len(step.head_norms), step.seen) for step in result.steps]
-    if any(count not in (0, wanted) for count, wanted in norms):
-        return "its head and its classes disagree"
+    for step in result.steps:
+        if len(step.top1_per_group) != step.step:
+            return "its groups and its steps disagree"
+        if len(step.head_norms_per_group) not in (0, step.step):
+            return "its head and its classes disagree"
+        if len(step.head_norms) not in (0, step.seen):
+            return "its head and its classes disagree"
     return None
 
 
-def _read_answers(file: Path, seen: int) -> Answers:
+def _read_predictions(file: Path, num_classes: int) -> Predictions:
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-        answers = {name: content[name] for name in COLUMNS}
-    classes = np.concatenate([answers[name] for name in COLUMNS[:3]])
-    if len({len(column) for column in answers.values()}) != 1 or not len(classes):
+        predictions = {name: content[name] for name in COLUMNS}
+    lengths = {len(column) for column in predictions.values()}
+    classes = np.concatenate([predictions[name] for name in COLUMNS[:3]])
+    if len(lengths) != 1 or not len(classes):
         raise ValueError("columns differ in length")
-    if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= seen:
+    if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_classes:
         raise ValueError("no such class")
-    return answers
+    return predictions

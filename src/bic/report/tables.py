@@ -1,15 +1,13 @@
 """Tables of results for the terminal."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-UPPER_BOUNDS = ("fc-retrain", "joint")  # they see old data, and every table says so
-
-Result = Mapping[str, Any]
+from bic.report.looks import look_of
+from bic.store.results import Result
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -17,8 +15,13 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def new_table(title: str, first: str, columns: Sequence[str]) -> Table:
+    """An empty table: a left-aligned first column, and right-aligned others."""
     table = Table(
-        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left"
+        title=Text(title),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
     )
     table.add_column(first, no_wrap=True)
     for column in columns:
@@ -28,42 +31,57 @@ def new_table(title: str, first: str, columns: Sequence[str]) -> Table:
 
 def comparison(results: Sequence[Result]) -> Table:
     """Accuracy after each step, a row per method."""
-    seen = [str(step["seen"]) for step in results[0]["steps"]]
     title = "Top-1 accuracy (%) on all classes seen, by number of classes"
+    seen = [str(step.seen) for step in results[0].steps]
     table = new_table(title, "method", [*seen, "average", "without first"])
     for result in results:
-        averages = result["average_top1"], result["average_incremental_top1"]
-        cells = [*(step["top1"] for step in result["steps"]), *averages]
-        note = " *" if result["method"] in UPPER_BOUNDS else ""
-        style = "bold" if result["method"] == "bic" else None
-        table.add_row(result["method"] + note, *map(number, cells), style=style)
+        cells = [*result.top1, result.average_top1, result.average_incremental_top1]
+        mark = " *" if look_of(result.method).is_upper_bound else ""
+        style = "bold" if result.method == "bic" else None
+        table.add_row(result.method + mark, *map(number, cells), style=style)
     table.caption = "* upper bound: sees old data, which no other method may"
     return table
 
 
 def steps(result: Result) -> Table:
     """One run, a row per step, and its averages."""
-    title = f"{result['method']} on {result['dataset']}, seed {result['seed']}"
+    state = "" if result.complete else " (unfinished)"
+    title = f"{result.method} on {result.dataset}, seed {result.seed}{state}"
     columns = ["classes", "top-1", "raw", "top-5", "forgetting", "old", "newest"]
-    table = new_table(title + ("" if result["complete"] else " (unfinished)"), "step", columns)
-    for step in result["steps"]:
-        *old, new = step["top1_per_group"]
-        cells = [step["top1"], step["top1_uncorrected"], step["top5"], step["forgetting"]]
-        cells += [sum(old) / len(old) if old else None, new]
-        table.add_row(str(step["step"]), str(step["seen"]), *map(number, cells))
-    averages = result["average_top1"], result["average_incremental_top1"]
-    table.caption = "average over all steps {}, without the first {}".format(*map(number, averages))
+    table = new_table(title, "step", columns)
+    for step in result.steps:
+        *old_groups, new_group = step.top1_per_group
+        old = [top1 for top1 in old_groups if top1 is not None]
+        mean_of_old = sum(old) / len(old) if old else None
+        cells = [
+            step.top1,
+            step.top1_uncorrected,
+            step.top5,
+            step.forgetting,
+            mean_of_old,
+            new_group,
+        ]
+        table.add_row(str(step.step), str(step.seen), *map(number, cells))
+    average = number(result.average_top1)
+    without_first = number(result.average_incremental_top1)
+    table.caption = f"average over all steps {average}, without the first {without_first}"
     return table
 
 
 def bias(result: Result) -> Table:
     """The bias towards new classes before and after correction, a row per corrected step."""
+    title = "The bias: share of test images put into the newest classes (%)"
     columns = ["α", "β", "uncorrected", "corrected", "true share", "held-out images"]
-    table = new_table("The bias: share of test images put into the newest classes (%)", "step", columns)
-    for step in result["steps"]:
-        if step["alpha"] is not None:
-            pair = number(step["alpha"], 3), number(step["beta"], 3)
-            shares = (step[name] for name in ("share_on_new_uncorrected", "share_on_new", "true_share_of_new"))
-            cells = (number(100 * share, 1) for share in shares)
-            table.add_row(str(step["step"]), *pair, *cells, str(step["num_held_out"]))
+    table = new_table(title, "step", columns)
+    for step in result.steps:
+        if step.alpha is None:
+            continue
+        shares = [step.share_on_new_uncorrected, step.share_on_new, step.true_share_of_new]
+        table.add_row(
+            str(step.step),
+            number(step.alpha, 3),
+            number(step.beta, 3),
+            *(number(100 * share, 1) for share in shares),
+            str(step.num_held_out),
+        )
     return table

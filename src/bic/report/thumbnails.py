@@ -1,4 +1,4 @@
-"""Exemplars as small pictures that fit into a page."""
+"""Exemplars as small pictures for the page."""
 
 import base64
 import io
@@ -12,47 +12,54 @@ from PIL import Image
 
 from bic.report.runs import Run
 
-SIDE = 48  # pixels, at most
-PER_CLASS, LIMIT = 4, 600  # pictures of one class, and of one data set
+MAX_SIDE = 48  # pixels
+MAX_PER_CLASS = 4
+MAX_PICTURES = 600  # of one data set
 
 
 def thumbnails(runs: Iterable[Run], wanted: Sequence[str]) -> dict[str, list[str]]:
-    """Up to four exemplars per class name, best first, as base64 of WebP; `wanted` says which classes come first.
+    """Up to four exemplars per class name, best first, as base64 of WebP.
 
-    All runs must be of the same data: what one has no memory of, another may.
+    `wanted` names the classes, the most important first. All runs must use the same data: a class
+    without exemplars in one run gets them from another.
     """
-    names = list(dict.fromkeys(wanted))[:LIMIT]
-    per_class = min(PER_CLASS, LIMIT // max(1, len(names)))
-    found: dict[str, list[str]] = {}
+    names = list(dict.fromkeys(wanted))[:MAX_PICTURES]
+    per_class = min(MAX_PER_CLASS, MAX_PICTURES // max(1, len(names)))
+    pictures: dict[str, list[str]] = {}
     for run in runs:
-        memory = run.memory()
-        if memory is not None and (missing := set(names) - found.keys()):
-            numbers = {number: name for number, name in enumerate(run.result.classes) if name in missing}
-            try:
-                for number, images in _first_images(memory, sorted(numbers), per_class).items():
-                    found[numbers[number]] = [_small(image) for image in images]
-            except (OSError, ValueError, KeyError, pa.ArrowException):
-                run.problems.append("its exemplars cannot be shown as pictures")
-    return found
+        memory = run.memory_file()
+        missing = set(names) - pictures.keys()
+        if memory is None or not missing:
+            continue
+        classes = [number for number, name in enumerate(run.result.classes) if name in missing]
+        try:
+            for number, images in _first_images(memory, classes, per_class).items():
+                pictures[run.result.classes[number]] = [_small(image) for image in images]
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            run.problems.append("its exemplars cannot be shown as pictures")
+    return pictures
 
 
 def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[int, list[bytes]]:
-    """The exemplars of lowest rank, read a few rows at a time: a memory may be larger than the machine's."""
-    chosen: dict[int, list[bytes]] = {}
+    """The first exemplars of each class, read in small batches: the file may not fit into memory."""
+    images: dict[int, list[bytes]] = {}
     with pq.ParquetFile(memory, memory_map=True) as file:
         for rows in file.iter_batches(batch_size=256, columns=["class", "part", "rank", "image"]):
-            labels, ranks = rows.column("class").to_numpy(), rows.column("rank").to_numpy()
-            trained = rows.column("part").to_numpy(zero_copy_only=False) == "train"
-            picked = np.flatnonzero(np.isin(labels, classes) & trained & (ranks < per_class))
-            for label, image in zip(labels[picked], rows.column("image").take(pa.array(picked)), strict=True):
-                chosen.setdefault(int(label), []).append(image.as_py())
-    return chosen
+            labels = rows.column("class").to_numpy()
+            ranks = rows.column("rank").to_numpy()
+            is_trained = rows.column("part").to_numpy(zero_copy_only=False) == "train"
+            is_chosen = np.isin(labels, classes) & is_trained & (ranks < per_class)
+            chosen = np.flatnonzero(is_chosen)
+            encoded = rows.column("image").take(pa.array(chosen))
+            for label, image in zip(labels[chosen], encoded, strict=True):
+                images.setdefault(int(label), []).append(image.as_py())
+    return images
 
 
 def _small(image: bytes) -> str:
     packed = io.BytesIO()
     with Image.open(io.BytesIO(image)) as picture:
         small = picture.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
+    small.thumbnail((MAX_SIDE, MAX_SIDE))
     small.save(packed, "WEBP", quality=75, method=4)
     return base64.b64encode(packed.getvalue()).decode()

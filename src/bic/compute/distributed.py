@@ -1,0 +1,139 @@
+"""Several processes that train one model: torchrun starts them, DistributedDataParallel joins them.
+
+Every process holds the whole model and the same settings, and takes its shard of every batch. What is
+computed for all images is computed in shards and gathered, so that every process continues with the
+same numbers. Rank 0 writes.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from bic.errors import LostError, UserError
+
+Value = TypeVar("Value")
+CONTINUE = "run the same command again to continue from the last epoch"
+TIMEOUT = timedelta(minutes=30)  # how long a process waits for the slowest
+LOSS_WORDS = ("Connection", "gloo", "NCCL", "timed out", "Socket", "reset by peer")
+
+
+@dataclass(frozen=True)
+class World:
+    """Rank and world size."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def own_address(self) -> tuple[int, ...]:
+        """What this process adds to the address of its draws. Rank 0 draws as a single process."""
+        return () if self.is_first else (self.rank,)
+
+    def share(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """This process's shard. Shards have nearly equal sizes."""
+        return np.array_split(indices, self.size)[self.rank]
+
+
+def world() -> World:
+    """The processes that work together; one if `joined` is not active."""
+    if not dist.is_initialized():
+        return World()
+    return World(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """In this context the processes that torchrun started work together.
+
+    Without torchrun the process works alone. Raises LostError if another process is lost.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield world()
+        return
+    dist.init_process_group("gloo" if device == "cpu" else "nccl", timeout=TIMEOUT)
+    previous_handler = signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        yield world()
+        dist.barrier()
+    except (RuntimeError, ConnectionError) as error:
+        if isinstance(error, torch.cuda.OutOfMemoryError) or not _is_loss(str(error)):
+            raise
+        reason = _first_line(error)
+        raise LostError(f"another process of this run was lost ({reason})", CONTINUE) from error
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
+        dist.destroy_process_group()
+
+
+def _on_sigterm(*_: object) -> None:
+    """torchrun sends SIGTERM when a process is lost, sometimes before we notice the loss."""
+    raise LostError("another process of this run was lost, or torchrun was stopped", CONTINUE)
+
+
+def own_device(device: str) -> str:
+    """The GPU of this process, if there is one for each."""
+    local_rank = os.environ.get("LOCAL_RANK")
+    if local_rank is None or device == "cpu" or ":" in device:
+        return device
+    return f"{device}:{local_rank}"
+
+
+def refuse_differences(facts: dict[str, str]) -> None:
+    """Raise UserError in every process if a fact differs between processes."""
+    everywhere = gathered_objects(facts)
+    first = everywhere[0]
+    for rank, other in enumerate(everywhere):
+        for name, value in first.items():
+            if other[name] != value:
+                raise UserError(
+                    f"process {rank} has another {name} than process 0 ({other[name]}, not {value})",
+                    "give all of them the same, and run again",
+                )
+
+
+def first_before_others(work: Callable[[], Value]) -> Value:
+    """Do something in every process, in rank 0 before the others start."""
+    value = work() if world().is_first else None
+    if world().size > 1:
+        dist.barrier()
+    return work() if value is None else value
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows of all processes, in order of rank. Each process may have any number of rows."""
+    if world().size == 1:
+        return rows
+    return torch.cat(gathered_objects(rows.cpu())).to(rows.device)
+
+
+def gathered_objects(value: Value) -> list[Value]:
+    """A value of every process, in order of rank."""
+    if world().size == 1:
+        return [value]
+    values: list[Any] = [None] * world().size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def _is_loss(message: str) -> bool:
+    return any(word in message for word in LOSS_WORDS)
+
+
+def _first_line(error: BaseException) -> str:
+    """The error without the place in the library's source."""
+    return re.sub(r"^\[[^]]*\]\s*", "", str(error).splitlines()[0])[:200]

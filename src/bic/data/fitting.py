@@ -1,0 +1,86 @@
+"""Bring images to the size and the channels that a model takes."""
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bic.data.images import ImageSet
+from bic.data.preprocessing import Preprocessing
+from bic.errors import UserError
+
+# Pillow's weights of red, green and blue when it converts to grey (ITU-R 601), in 1/65536.
+LUMA = (19595, 38470, 7471)
+
+
+def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
+    """The set with its pixels [n, channels, size, size]: scaled, and cut to the central square.
+
+    The shorter side is scaled to `resize`, by default to `size`. Raises UserError for vectors.
+    """
+    pixels = images.pixels
+    assert pixels is not None
+    if pixels.ndim == 2:
+        raise UserError("vectors have no image size", "leave out {recipe.image_size}")
+    if pixels.shape[2:] == (size, size):
+        return images
+    scale = (resize or size) / min(pixels.shape[2:])
+    height, width = (max(size, round(side * scale)) for side in pixels.shape[2:])
+    top = (height - size) // 2
+    left = (width - size) // 2
+    scaled = F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True)
+    square = scaled[:, :, top : top + size, left : left + size]
+    square = square.contiguous(memory_format=torch.channels_last)
+    return replace(images, pixels=square, preprocessing=replace(images.preprocessing, size=size))
+
+
+def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
+    """The same images as a model with this preprocessing takes them.
+
+    Files are decoded in the new way from now on. Pixels in memory are converted between grey and
+    RGB and, if they have another size, scaled. Raises UserError for vectors of another dimension,
+    and for images if the model takes vectors or the other way round.
+    """
+    is_vectors = _is_vectors(images)
+    if preprocessing.size is None:
+        if not is_vectors or images.preprocessing.channels != preprocessing.channels:
+            wanted = f"vectors of {preprocessing.channels:,} numbers"
+            raise _other_kind(images, wanted)
+        return images
+    if is_vectors:
+        raise _other_kind(images, "images")
+    if images.preprocessing == preprocessing:
+        return images
+    if images.files is not None:
+        return replace(images, preprocessing=preprocessing, pixels=None)
+    assert images.pixels is not None
+    pixels = _with_channels(images.pixels, preprocessing.channels)
+    square = resized(replace(images, pixels=pixels), preprocessing.size, preprocessing.resize)
+    return replace(square, preprocessing=preprocessing)
+
+
+def _is_vectors(images: ImageSet) -> bool:
+    if images.pixels is not None:
+        return images.pixels.ndim == 2
+    return images.preprocessing.size is None
+
+
+def _other_kind(images: ImageSet, wanted: str) -> UserError:
+    """The error for vectors or images that a model cannot take."""
+    given = "images"
+    if _is_vectors(images):
+        given = f"vectors of {images.preprocessing.channels:,} numbers"
+    problem = f"the model takes {wanted}, got {given}"
+    return UserError(problem, "give it the kind of data that it has learned from")
+
+
+def _with_channels(pixels: Tensor, channels: int) -> Tensor:
+    """Pixels [n, 1 or 3, h, w] uint8 as grey or RGB, channels last."""
+    if pixels.shape[1] == channels:
+        return pixels
+    if channels == 3:
+        return pixels.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+    weights = torch.tensor(LUMA, dtype=torch.int32).view(1, 3, 1, 1)
+    rounded = (pixels.int() * weights).sum(dim=1, keepdim=True) + 2**15
+    return (rounded >> 16).to(torch.uint8).contiguous(memory_format=torch.channels_last)

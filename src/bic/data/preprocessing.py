@@ -1,0 +1,96 @@
+"""Preprocessing: how an encoded image becomes the pixels that a network sees."""
+
+import io
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bic.data.decode import decode_image
+from bic.data.decode_jpeg import Pixels
+
+DEFAULT_SIZE = 64  # the side of images from files if no size is given
+
+
+class Cut(NamedTuple):
+    """A crop as in VGG's augmentation: scale the shorter side to `side`, then cut out a square.
+
+    `x` and `y` in 0..1 place the square between the left and right (top and bottom) edge.
+    """
+
+    side: int
+    x: float
+    y: float
+    mirrored: bool
+
+    def square(self, size: int, height: int, width: int) -> tuple[int, int, int]:
+        """Top, left and side of the square that is scaled to `size`, in an image height × width."""
+        length = max(1, round(size * min(height, width) / self.side))
+        top = int(self.y * (height - length + 1))
+        left = int(self.x * (width - length + 1))
+        return top, left, length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """Convert to grey or RGB, scale the shorter side to `resize`, keep the central `size`.
+
+    `channels` is 1 or 3. `resize` None means `size`; `size` None keeps the whole image. Vectors
+    have their dimension as `channels` and no size.
+    """
+
+    channels: int
+    size: int | None = None
+    resize: int | None = None
+
+    def decode(self, encoded: bytes, cut: Cut | None = None) -> Tensor:
+        """Pixels, uint8 [channels, size, size]. A vector saved as .npy is returned unchanged.
+
+        `cut` is the crop to use, by default the central square. Raises whatever the decoder raises.
+        """
+        if encoded.startswith(b"\x93NUMPY"):
+            return torch.from_numpy(np.load(io.BytesIO(encoded), allow_pickle=False))
+        if self.size is None:
+            return _as_batch(decode_image(encoded, self.channels))[0].clone()
+        if cut is None:
+            cut = self._central_cut()
+        place = partial(cut.square, self.size)
+        pixels = decode_image(encoded, self.channels, at_least=cut.side, place=place)
+        return self.scale(pixels, cut)
+
+    def scale(self, pixels: Pixels, cut: Cut | None = None) -> Tensor:
+        """The square of an image [height, width, channels], scaled to [channels, size, size].
+
+        The square is cut out at whole pixels and then scaled. The result is that of scaling first,
+        moved by at most half a pixel, for a third of the work.
+        """
+        assert self.size is not None
+        if cut is None:
+            cut = self._central_cut()
+        height, width, _ = pixels.shape
+        top, left, length = cut.square(self.size, height, width)
+        square = _as_batch(pixels[top : top + length, left : left + length])
+        if length != self.size:
+            size = (self.size, self.size)
+            square = F.interpolate(square, size=size, mode="bilinear", antialias=True)
+        elif not cut.mirrored:
+            square = square.clone()  # the decoder uses its buffer again
+        if cut.mirrored:
+            square = square.flip(3)
+        return square[0]
+
+    def _central_cut(self) -> Cut:
+        assert self.size is not None
+        return Cut(self.resize or self.size, 0.5, 0.5, False)
+
+
+def _as_batch(pixels: Pixels) -> Tensor:
+    """An array as [1, channels, height, width].
+
+    Without the first axis torch would not recognise the channels-last layout.
+    """
+    return torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)

@@ -1,0 +1,193 @@
+"""RunConfig, what a user asks for, and Plan, the protocol and the learning that it resolves to."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from bic.errors import UserError
+from bic.lab.protocol import Defaults, Protocol, defaults_for
+from bic.learn.learning import Learning, MemoryBudget
+from bic.learn.moved import refuse_moved
+from bic.learn.recipe import Recipe
+from bic.settings import Settings, checked, known_paths, one_sentence
+
+
+class RunConfig(Settings):
+    """What a user asks for. What is left out is chosen to suit the data, once, and recorded."""
+
+    dataset: str
+    label: str | None = None  # the label column of a Parquet file
+    classes: tuple[str, ...] | None = None  # learn only these; None: all
+    steps: int | None = Field(None, ge=1)
+    step_sizes: tuple[int, ...] | None = None
+    class_order: tuple[int, ...] | None = None  # explicit, in place of order_seed's shuffle
+    order_seed: int = Field(1993, ge=0, lt=2**32)
+    method: str = "bic"
+    recipe: dict[str, Any] = {}  # its name, and the settings that differ
+    method_settings: dict[str, Any] = {}
+    backbone: str | None = None
+    epochs: int | None = Field(None, ge=1)
+    memory: MemoryBudget | None = None
+    held_out: float | None = Field(None, gt=0, lt=1)
+    exemplars: Literal["herding", "random"] = "herding"
+    correction_penalty: float = Field(0.0, ge=0)
+    seed: int = Field(0, ge=0)
+    compile: bool | None = None  # None: if it is measured to pay
+    skip_bad: bool = False
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise one_sentence(error, type(self)) from error
+
+    @field_validator("step_sizes", "class_order", "recipe", mode="before")
+    @classmethod
+    def _short_form(cls, value: Any, field: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return value
+        return {"name": value} if field.field_name == "recipe" else value.split(",")
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _read_classes(cls, value: Any) -> Any:
+        """Accept names with commas between them, and the path of a file with one name per line."""
+        if isinstance(value, str):
+            value = _class_names(value)
+        if isinstance(value, list | tuple):
+            if not value:
+                raise ValueError("must name at least one class")
+            twice = [name for name, count in Counter(value).items() if count > 1]
+            if twice:
+                raise ValueError(f"must name each class once, got {twice[0]!r} more than once")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.steps is not None and self.step_sizes is not None:
+            raise ValueError("steps and step-sizes exclude each other")
+        refuse_moved(self.recipe, "recipe.", known_paths(Recipe, "recipe."))
+        return self
+
+
+def _class_names(text: str) -> list[str]:
+    is_file = Path(text).is_file()
+    if not is_file and text.endswith(".txt"):
+        raise ValueError(f"must name classes or a file with one per line; {text} does not exist")
+    lines = Path(text).read_text().splitlines() if is_file else text.split(",")
+    return [line.strip() for line in lines if line.strip()]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, fully decided: every setting that can change its result."""
+
+    protocol: Protocol
+    learning: Learning
+
+    def settings(self) -> dict[str, Any]:
+        """All settings in one flat mapping, as config.json and result.json record them."""
+        protocol = self.protocol.model_dump(mode="json")
+        learning = self.learning.model_dump(mode="json", exclude={"num_classes"})
+        own = learning.pop("method_settings")
+        order = (
+            *("dataset", "label", "classes", "method", "exemplars", "correction_penalty", "seed"),
+            *("class_order", "order_seed", "fingerprint", "step_sizes", "memory", "held_out"),
+            *("recipe", "compile"),
+        )
+        both = {**protocol, **learning}
+        flat = {name: both[name] for name in order}
+        return {**flat, "method_settings": own} if own else flat
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """The plan that `settings()` was taken from."""
+        protocol = {name: settings[name] for name in Protocol.model_fields if name in settings}
+        learning = {name: settings[name] for name in Learning.model_fields if name in settings}
+        checked_protocol = checked(Protocol, protocol)
+        learning["num_classes"] = sum(checked_protocol.step_sizes)
+        return cls(checked_protocol, checked(Learning, learning))
+
+
+def learning_for(
+    config: RunConfig,
+    *,
+    defaults: Defaults | None = None,
+    default_recipe: str = "fast",
+    num_classes: int | None = None,
+) -> Learning:
+    """The learning that a request asks for, with the protocol's defaults for what it leaves out."""
+    defaults = defaults or defaults_for(config.dataset)
+    name = config.recipe.get("name") or ("demo" if config.dataset == "digits" else default_recipe)
+    values = {
+        "method": config.method,
+        "recipe": {**config.recipe, "name": name},
+        "method_settings": config.method_settings,
+        "backbone": config.backbone,
+        "epochs": config.epochs,
+        "memory": config.memory or MemoryBudget(images=defaults.memory),
+        "held_out": config.held_out or defaults.held_out,
+        "exemplars": config.exemplars,
+        "correction_penalty": config.correction_penalty,
+        "seed": config.seed,
+        "compile": config.compile or False,
+        "num_classes": num_classes,
+    }
+    return checked(Learning, values)
+
+
+def load_settings(
+    file: Path | None, assignments: Iterable[str], flags: Mapping[str, Any]
+) -> RunConfig:
+    """A request from a TOML file, `NAME=VALUE` assignments, and flags; later ones win.
+
+    Flags that are None were not given.
+    """
+    settings = {} if file is None else _read_toml(file)
+    for assignment in assignments:
+        name, value = _parse_assignment(assignment)
+        _set(settings, name, value)
+    for name, value in flags.items():
+        if value is not None:
+            _set(settings, name, value)
+    return checked(RunConfig, settings)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {file} as TOML ({error})", "check {config}") from error
+
+
+def _set(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Set the setting at a path such as recipe.optimiser.momentum."""
+    *tables, leaf = ["recipe", "name"] if name == "recipe" else name.split(".")
+    place = settings
+    for table in tables:
+        if table == "recipe" and isinstance(place.get(table), str):
+            place[table] = {"name": place[table]}
+        place = place.setdefault(table, {})
+        if not isinstance(place, dict):
+            raise UserError(
+                f"{table} must be a table of settings to hold {name}, got {place!r}", "fix it"
+            )
+    place[leaf] = value
+
+
+def _parse_assignment(assignment: str) -> tuple[str, Any]:
+    name, equals, text = assignment.partition("=")
+    if not equals or not name.strip():
+        raise UserError(
+            f"a setting is given as NAME=VALUE, got {assignment!r}",
+            "write for example {recipe.learning_rate=0.05}",
+        )
+    try:
+        return name.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), text

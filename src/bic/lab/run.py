@@ -1,0 +1,303 @@
+"""Run a protocol from its first step to its last, in a folder from which it can continue."""
+
+import io
+import platform
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bic.compute.distributed import (
+    first_before_others,
+    joined,
+    own_device,
+    refuse_differences,
+    world,
+)
+from bic.data.decode_pool import count_cpus, decoding, default_processes
+from bic.data.images import Dataset
+from bic.data.open import open_dataset
+from bic.errors import UserError
+from bic.lab.plan import Plan, RunConfig, learning_for
+from bic.lab.planning import make_plan, measured
+from bic.lab.steps import class_order, protocol_steps
+from bic.learn.learner import Learner
+from bic.learn.methods import find_method
+from bic.learn.step import Learned
+from bic.model.evaluate import evaluate, forgetting
+from bic.model.model import Model
+from bic.progress import Progress
+from bic.store.results import Result, StepResult
+from bic.store.run_folder import RunFolder
+from bic.version import __version__
+
+
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    data: Path | str | Dataset | None = None,
+    progress: Progress | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+) -> Result:
+    """Run one protocol with one method and return its result, the content of `result.json`.
+
+    `out` is the run folder. `data` is the path of the data set, or the data set itself. `workers`
+    prepare batches ahead: threads for images in memory, processes for files that are decoded when
+    they are used. An interrupted run continues; a complete run is only read. Raises UserError for
+    what a user can fix, such as settings that cannot work or a folder that holds another run.
+    """
+    progress = progress or Progress("quiet")
+    _check_count("workers", workers, minimum=0)
+    device = own_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    set_threads(threads)
+    check_device(device)
+    with joined(device) as team:
+        progress = progress if team.is_first else Progress("quiet")
+        dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)
+        return _run(config, out, dataset, progress, workers, device)
+
+
+def set_threads(threads: int | None) -> None:
+    """Set the number of CPU threads. None does not change it."""
+    _check_count("threads", threads, minimum=1)
+    torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
+
+
+def check_device(device: str) -> None:
+    """Raise UserError for a device that is unknown or cannot be used."""
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise UserError(
+            f"the device {device} is unknown", "use cpu or cuda for {device}"
+        ) from error
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"the device {device} cannot be used here ({error})", "leave out {device}, or fix that"
+        ) from error
+
+
+def _check_count(name: str, count: int | None, *, minimum: int) -> None:
+    """Refuse what could not run, or would bring the machine to a halt."""
+    num_cpus = count_cpus()
+    maximum = max(64, 4 * num_cpus)
+    if count is not None and not minimum <= count <= maximum:
+        raise UserError(
+            f"{name} must be from {minimum} to {maximum:,} here, got {count:,}",
+            f"use {{{name}={num_cpus}}}, the number of CPUs",
+        )
+
+
+def open_for(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
+    """The data set that a request names, in the form that its recipe needs."""
+    recipe = learning_for(config).recipe
+    return open_dataset(
+        config.dataset,
+        None if data is None else Path(data),
+        image_size=recipe.image_size,
+        resize=recipe.resize,
+        label=config.label,
+        classes=config.classes,
+        skip_bad=config.skip_bad,
+        keep_files=recipe.augmentation.random_resize is not None,
+        progress=progress,
+    )
+
+
+def _run(
+    config: RunConfig,
+    out: Path | str | None,
+    dataset: Dataset,
+    progress: Progress,
+    workers: int | None,
+    device: str,
+) -> Result:
+    """Run or continue in the folder, in each of the processes that share the run."""
+    plan = make_plan(config, dataset)
+    _refuse_compiling(plan)
+    folder = RunFolder(_default_folder(plan) if out is None else Path(out))
+    refuse_differences(
+        {
+            "data": dataset.fingerprint,
+            "version": f"bic {__version__}, torch {torch.__version__}",
+            "configuration": str(plan.settings()),
+        }
+    )
+    folder.refuse_strangers()
+    method = find_method(plan.learning.method)
+    if config.memory is not None and not method.keeps_exemplars:
+        progress.say(f"memory has no effect: {method.name} keeps no exemplars")
+    with folder.locked():
+        recorded = folder.recorded_plan()
+        known = None if recorded is None else Plan.of(recorded)
+        plan = measured(plan, config, known, dataset, progress, device)
+        asked = config.model_dump(mode="json", exclude_unset=True)
+        agree = partial(folder.agree, asked, plan.settings(), _present_form)
+        plan = Plan.of(first_before_others(agree))
+        result = folder.load_result()
+        if result is not None and result.complete:
+            progress.say(f"{folder.path} is complete; nothing to do")
+            return result
+        threads_ahead, processes = _workers(workers, dataset, device)
+        learner = Learner(plan.learning, progress=progress, device=device, workers=threads_ahead)
+        steps = [] if result is None else list(result.steps)
+        with decoding(processes):
+            return _learn_all(learner, plan, folder, dataset, steps)
+
+
+def _present_form(settings: dict[str, Any]) -> dict[str, Any]:
+    """Recorded settings as this version would record them."""
+    return Plan.of(settings).settings()
+
+
+def _default_folder(plan: Plan) -> Path:
+    protocol = plan.protocol
+    learning = plan.learning
+    steps = f"{protocol.dataset}-{len(protocol.step_sizes)}steps"
+    return Path("runs") / f"{steps}-{learning.method}-{learning.recipe.name}-seed{learning.seed}"
+
+
+def _refuse_compiling(plan: Plan) -> None:
+    if not plan.learning.compile:
+        return
+    if world().size > 1:
+        raise UserError(
+            "several processes cannot train a compiled network", "leave out {compile}"
+        )
+    if plan.learning.precision == "bfloat16":
+        raise UserError(
+            "a compiled network trains in float32 only",
+            "leave out {compile} or {recipe.precision}",
+        )
+
+
+def _workers(count: int | None, dataset: Dataset, device: str) -> tuple[int, int]:
+    """Threads that prepare images in memory, and processes that decode files.
+
+    On a CPU that trains on all cores, a thread beside them costs a sixth of the speed. Preparing
+    batches in the training thread costs one hundredth.
+    """
+    if dataset.train.pixels is None:
+        return 1, default_processes(device) if count is None else count
+    if count is None:
+        count = 0 if device == "cpu" else 1
+    return count, 0
+
+
+def _learn_all(
+    learner: Learner, plan: Plan, folder: RunFolder, dataset: Dataset, steps: list[StepResult]
+) -> Result:
+    """Learn the steps that are not done yet."""
+    protocol = plan.protocol
+    order = protocol.class_order or class_order(len(dataset.classes), protocol.order_seed)
+    done = folder.load_step(learner)
+    if len(steps) < done:
+        raise UserError(
+            f"{folder.path} has lost its result.json", "run again and choose another {out}"
+        )
+    del steps[done:]  # evaluated, but interrupted before the state was saved
+    num_steps = len(protocol.step_sizes)
+    every_step = protocol_steps(
+        dataset,
+        order,
+        protocol.step_sizes,
+        start=done + 1,
+        with_everything=learner.method.is_upper_bound,
+    )
+    for step in every_step:
+        learned = learner.learn(
+            step.images,
+            classes=step.classes,
+            everything=step.everything,
+            title=f"step {step.number}/{num_steps}",
+            resume=folder.load_checkpoint(step.number),
+            save=folder.save_checkpoint,
+        )
+        steps.append(_test(learner, learned, folder, dataset, order, steps))
+        folder.save_result(_result(plan, learner.model, steps, complete=False))
+        folder.save_step(learner, step.number)
+        learner.progress.say(_sentence(steps[-1], num_steps))
+    folder.finish(len(steps))
+    result = _result(plan, learner.model, steps, complete=True)
+    folder.save_result(result)
+    return result
+
+
+def _test(
+    learner: Learner,
+    learned: Learned,
+    folder: RunFolder,
+    dataset: Dataset,
+    order: Sequence[int],
+    past: Sequence[StepResult],
+) -> StepResult:
+    """Test on all classes seen. Predictions go to the folder; the step's result is returned."""
+    start = time.perf_counter()
+    model = learner.model
+    number = len(model.classes_per_step)
+    seen = order[: len(model.classes)]
+    index = np.flatnonzero(np.isin(dataset.test.labels, seen))
+    test = dataset.test.of_classes(seen)
+    predictions, metrics = evaluate(model, test, index, learner.progress)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **predictions)
+    folder.write(f"predictions-{number}.npz", packed.getvalue())
+    correction = model.correction
+    accuracies = [step.top1_per_group for step in past]
+    return StepResult(
+        step=number,
+        seen=len(model.classes),
+        **metrics,
+        alpha=None if correction is None else correction.alpha,
+        beta=None if correction is None else correction.beta,
+        forgetting=forgetting([*accuracies, metrics["top1_per_group"]]),
+        num_train=learned.num_train,
+        num_held_out=learned.num_held_out,
+        num_exemplars=learned.num_exemplars,
+        seconds={**learned.seconds, "evaluate": time.perf_counter() - start},
+    )
+
+
+def _result(plan: Plan, model: Model, steps: Sequence[StepResult], *, complete: bool) -> Result:
+    return Result(
+        method=plan.learning.method,
+        dataset=plan.protocol.dataset,
+        seed=plan.learning.seed,
+        config=plan.settings(),
+        complete=complete,
+        classes=list(model.classes),
+        made_with=_made_with(model),
+        steps=list(steps),
+    )
+
+
+def _made_with(model: Model) -> dict[str, Any]:
+    """Versions and machine, as far as they can change the last bits or the time."""
+    return {
+        "bic": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": model.network.device.type,
+        "threads": torch.get_num_threads(),
+        "processes": world().size,
+    }
+
+
+def _sentence(step: StepResult, num_steps: int) -> str:
+    """The outcome of a step as a log line."""
+    text = f"step {step.step}/{num_steps}: {step.seen} classes, top-1 {step.top1:.2f} %"
+    if step.alpha is None or step.beta is None:
+        return text
+    uncorrected = f"uncorrected {step.top1_uncorrected:.2f} %"
+    return f"{text} ({uncorrected}, α {step.alpha:.3f}, β {step.beta:.3f})"

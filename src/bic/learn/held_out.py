@@ -1,0 +1,80 @@
+"""The logits of held-out images, reduced to what stage 2 needs."""
+
+import torch
+from torch import Tensor
+
+from bic.compute.distributed import gathered_objects, world
+from bic.data.batches import plain_batches
+from bic.data.images import ImageSet
+from bic.model.answers import PreviousNetwork
+from bic.model.network import Network
+from bic.progress import Progress
+
+
+class HeldOutLogits:
+    """What the fit of the correction needs from raw logits.
+
+    The old classes of an image are reduced to three numbers, however many classes there are: `old` is
+    the log-sum-exp of its old-class logits, `best_old` the largest of them, and `own` the logit of its
+    own class, all float64 [images]. `new` [images, new classes] is kept. All arrays are preallocated,
+    so that memory does not fragment.
+    """
+
+    def __init__(
+        self, num_images: int, num_old: int, num_new: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.num_old = num_old
+        self.count = 0
+        self.labels = torch.empty(num_images, dtype=torch.int64)
+        self.old, self.best_old, self.own = torch.empty((3, num_images), dtype=torch.float64)
+        self.new = torch.empty((num_images, num_new), dtype=dtype)
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits [images, classes] and labels [images].
+
+        Raises ValueError for logits that are not finite.
+        """
+        smallest, largest = torch.aminmax(logits, dim=1)
+        if not ((smallest > -1e100) & (largest < 1e100)).all():
+            raise ValueError("logits must be finite")
+        rows = slice(self.count, self.count + len(labels))
+        old_logits = logits[:, : self.num_old]
+        self.labels[rows] = labels
+        self.old[rows] = torch.logsumexp(old_logits.double(), dim=1)
+        self.best_old[rows] = old_logits.amax(dim=1).double()
+        self.own[rows] = logits.gather(1, labels[:, None].to(logits.device))[:, 0].double()
+        self.new[rows] = logits[:, self.num_old :]
+        self.count += len(labels)
+
+    def trimmed(self) -> "HeldOutLogits":
+        """The same without the rows that were not filled."""
+        for name in ("labels", "old", "best_old", "own", "new"):
+            setattr(self, name, getattr(self, name)[: self.count])
+        return self
+
+
+@torch.no_grad()
+def held_out_logits(
+    network: Network,
+    images: ImageSet,
+    num_old: int,
+    progress: Progress,
+    previous: PreviousNetwork | None = None,
+) -> list[HeldOutLogits]:
+    """The reduced logits of held-out images, one part per process.
+
+    Everything is frozen and in evaluation mode, without augmentation. With a previous network, the
+    logits are blended.
+    """
+    network.eval()
+    num_images = len(world().share(images.everything))
+    held_out = HeldOutLogits(num_images, num_old, network.num_classes - num_old)
+    with progress.task("scoring held-out images", len(images)) as task:
+        for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
+            pixels = pixels.to(network.device)
+            logits = network(pixels)
+            if previous is not None:
+                logits = previous.blend(logits, pixels)
+            held_out.add(logits, torch.from_numpy(images.labels[indices]))
+            task.advance(len(indices))
+    return gathered_objects(held_out.trimmed())

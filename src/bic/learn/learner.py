@@ -1,0 +1,212 @@
+"""Learner: a model that learns classes in steps. It reaches old classes through its memory alone."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bic.data.fitting import fitted
+from bic.data.from_python import Images, as_image_set
+from bic.data.images import ImageSet, Labels
+from bic.data.preprocessing import Preprocessing
+from bic.errors import UserError
+from bic.learn.learning import Learning
+from bic.learn.memory import Memory
+from bic.learn.methods import find_method
+from bic.learn.requirements import check_images, check_memory
+from bic.learn.step import Checkpoint, Learned, Step, StepLearner
+from bic.model.model import Model
+from bic.progress import Progress
+
+
+class Learner:
+    """A model that keeps learning. It knows no data set, no class order and no future step.
+
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> learner = Learner(Learning(recipe="demo", memory=20))
+    >>> _ = learner.learn(images[:20], ["cat", "dog"] * 10)
+    >>> _ = learner.learn(images[20:], ["fox", "owl"] * 10)
+    >>> learner.model.classes
+    ('cat', 'dog', 'fox', 'owl')
+    """
+
+    def __init__(
+        self,
+        learning: Learning | None = None,
+        *,
+        progress: Progress | None = None,
+        device: str = "cpu",
+        workers: int = 1,
+    ) -> None:
+        self.learning = learning or Learning()
+        self.method = find_method(self.learning.method)
+        self.progress = progress or Progress("quiet")
+        self.device = device
+        self.workers = workers
+        self._model: Model | None = None
+        self._memory: Memory | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model as it is now. Raises UserError before the first step."""
+        if self._model is None:
+            raise UserError("nothing has been learned yet", "call learn() first")
+        return self._model
+
+    @property
+    def memory(self) -> Memory:
+        """The exemplars. Raises UserError before the first step."""
+        if self._memory is None:
+            raise UserError("nothing has been learned yet", "call learn() first")
+        return self._memory
+
+    def restore(self, model: Model, memory: pa.Table) -> None:
+        """Continue from a saved model and the table of its memory."""
+        self._memory = self._empty_memory(model.preprocessing)
+        self._memory.load_table(memory)
+        self._model = model.to(self.device)
+
+    def learn(
+        self,
+        images: Images,
+        labels: Sequence[Any] | npt.NDArray[Any] | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        everything: ImageSet | None = None,
+        title: str | None = None,
+        resume: Checkpoint | None = None,
+        save: Callable[[Checkpoint], None] | None = None,
+    ) -> Learned:
+        """Learn from images of new classes, of known classes, or of both.
+
+        `labels` has the class of each image: a name, or a whole number, whose name is its text. An
+        ImageSet may come without labels; its own are then positions in `classes`. If learning fails,
+        the learner stays as it was.
+
+        `everything` is for the upper bounds only: the training images of all classes seen, this
+        step's included, labelled by the position in which their class was or will be learned. `resume`
+        continues an interrupted step; `save` is called with a checkpoint after every epoch.
+
+        Raises UserError for images or labels that cannot be used and for a memory that is too small.
+        """
+        step = self._make_step(images, labels, classes, everything)
+        memory = copy.deepcopy(self._memory) or self._empty_memory(step.train.preprocessing)
+        step_learner = StepLearner(
+            learning=self.learning,
+            step=step,
+            model=self._model,
+            memory=memory,
+            preprocessing=step.train.preprocessing,
+            progress=self.progress,
+            title=title or f"step {step.number}",
+            device=self.device,
+            workers=self.workers,
+            resume=resume,
+            save=save,
+        )
+        model, learned = step_learner.learn()
+        self._model = model
+        self._memory = memory
+        return learned
+
+    def _empty_memory(self, preprocessing: Preprocessing) -> Memory:
+        held_out = self.learning.held_out if self.method.corrects else 0.0
+        return Memory(self.learning.memory, held_out, preprocessing)
+
+    def _make_step(
+        self,
+        images: Images,
+        labels: Sequence[Any] | npt.NDArray[Any] | None,
+        classes: Sequence[str] | None,
+        everything: ImageSet | None,
+    ) -> Step:
+        """The step, with labels that are positions among all classes seen."""
+        known = () if self._model is None else self._model.classes
+        steps_before = () if self._model is None else self._model.classes_per_step
+        image_set = self._images(images)
+        own_labels, names = _numbered(image_set, labels, classes)
+        new = tuple(name for name in names if name not in set(known))
+        position = {name: number for number, name in enumerate((*known, *new))}
+        positions = np.array([position[name] for name in names], dtype=np.int64)
+        train = replace(image_set, labels=positions[own_labels])
+        if self.method.is_upper_bound and everything is None:
+            raise UserError(
+                f"{self.method.name} is an upper bound that sees the data of all classes",
+                "use it with bic.run, or pass everything",
+            )
+        step = Step(
+            number=len(steps_before) + 1, new_classes=new, train=train, everything=everything
+        )
+        self._check(step, num_seen=len(position))
+        return step
+
+    def _images(self, images: Images) -> ImageSet:
+        """The images in the form that the model takes."""
+        if self._model is not None:
+            size = self._model.preprocessing.size
+            return fitted(as_image_set(images, image_size=size), self._model.preprocessing)
+        image_set = as_image_set(images, image_size=self.learning.recipe.image_size)
+        if image_set.preprocessing.size is None and not _holds_vectors(image_set):
+            raise UserError("images must be square", "set {recipe.image_size=32} to resize them")
+        return image_set
+
+    def _check(self, step: Step, *, num_seen: int) -> None:
+        """Refuse before training what would fail after it."""
+        first_new = num_seen - len(step.new_classes)
+        counts = np.bincount(step.train.labels, minlength=num_seen)
+        check_images(self.method, counts[first_new:], step.new_classes)
+        if len(step.train) < 2:
+            raise UserError("a step needs at least two images", "add some")
+        check_memory(self.method, self.learning.memory, num_seen, step.train)
+
+
+def _holds_vectors(images: ImageSet) -> bool:
+    return images.pixels is not None and images.pixels.ndim == 2
+
+
+def _numbered(
+    images: ImageSet, labels: Sequence[Any] | npt.NDArray[Any] | None, classes: Sequence[str] | None
+) -> tuple[Labels, tuple[str, ...]]:
+    """Labels as positions in a tuple of class names, and that tuple."""
+    if labels is None:
+        if classes is None:
+            raise UserError("the images have no labels", "pass labels, one for each image")
+        names = tuple(classes)
+        numbers = images.labels
+    else:
+        names, numbers = _named(labels)
+    if len(numbers) != len(images):
+        raise UserError(
+            f"there are {len(images):,} images and {len(numbers):,} labels", "pass one label per image"
+        )
+    if not len(numbers):
+        raise UserError("there are no images to learn from", "pass some")
+    present = set(np.unique(numbers).tolist())
+    if not present <= set(range(len(names))):
+        raise UserError("labels must be positions in classes", "name every class in classes")
+    for number, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise UserError(f"the class name {name!r} is empty or not printable", "rename it")
+        if number not in present:
+            raise UserError(f"class {name!r} has no images", "add some or leave it out")
+    if len(set(names)) < len(names):
+        raise UserError("a class is named twice", "name each class once")
+    return numbers, names
+
+
+def _named(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[tuple[str, ...], Labels]:
+    """Class names in ascending order, and each label as a position in them."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iuUT":
+        raise UserError(
+            f"labels must be a list of names or of whole numbers, got {values.dtype} "
+            f"{list(values.shape)}",
+            "pass one name or number per image",
+        )
+    distinct, numbers = np.unique(values, return_inverse=True)
+    return tuple(str(value) for value in distinct), numbers.astype(np.int64)

@@ -1,0 +1,149 @@
+"""Learning: all settings that decide how a model learns. It knows no data set and no future step."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
+
+from bic.errors import unknown
+from bic.learn.methods import find_method
+from bic.learn.methods.method import Method, MethodSettings
+from bic.learn.moved import refuse_moved
+from bic.learn.recipe import Recipe
+from bic.learn.recipes import RECIPES
+from bic.settings import Settings, checked, known_paths, one_sentence
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+class MemoryBudget(Settings):
+    """How much the memory may hold over all classes: images, or bytes of encoded images."""
+
+    images: int | None = Field(None, ge=1, lt=2**60)
+    bytes: int | None = Field(None, ge=1, lt=2**60)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, value: Any) -> Any:
+        """Accept 2000 and "64MB", as they are written on the command line."""
+        if isinstance(value, dict | MemoryBudget):
+            return value
+        match = re.fullmatch(r"\s*(\d+)\s*([KMG]?B?)\s*", str(value).upper())
+        if match is None or match[2] not in UNITS:
+            raise ValueError(
+                f"must be a number of images or of bytes (2000 or 64MB), got {value!r}"
+            )
+        return {"bytes" if match[2] else "images": int(match[1]) * UNITS[match[2]]}
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.images is None) == (self.bytes is None):
+            raise ValueError("must be either a number of images or of bytes")
+        return self
+
+
+class Learning(Settings):
+    """How a model learns: method, recipe, memory, and the settings around them.
+
+    `recipe` is a name, a Recipe, or a mapping of its `name` and the settings that differ. `backbone`,
+    `epochs` and `precision` are short for those settings of the recipe; `epochs` scales the epochs of
+    the first step and of EEIL's fine-tuning too.
+
+    >>> Learning(recipe="fast", memory=2000, epochs=10).recipe.first_epochs
+    16
+    """
+
+    method: str = "bic"
+    recipe: Recipe
+    method_settings: SerializeAsAny[MethodSettings]
+    memory: MemoryBudget = MemoryBudget(images=2000)
+    held_out: float = Field(0.1, gt=0, lt=1)  # share of the exemplars that is held out
+    exemplars: Literal["herding", "random"] = "herding"
+    correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
+    seed: int = Field(0, ge=0)
+    compile: bool = False  # compile the network; this changes the last bits of results
+    # Of all steps together, where it is known. iCaRL's learning rate depends on it; without it, on
+    # the number of classes seen.
+    num_classes: int | None = Field(None, ge=1)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise one_sentence(error, type(self)) from error
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        return _resolved(values) if isinstance(values, dict) else values
+
+    @property
+    def precision(self) -> str:
+        return self.recipe.precision
+
+    def with_recipe(self, **changes: Any) -> Self:
+        """The same settings but for some of the recipe."""
+        return self.model_copy(update={"recipe": self.recipe.model_copy(update=changes)})
+
+
+def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with a full recipe and the method's own settings in place of names and changes."""
+    values = dict(values)
+    method = find_method(str(values.get("method", "bic")))
+    short = {name: values.pop(name, None) for name in ("backbone", "epochs", "precision")}
+    recipe = values.get("recipe") or "fast"
+    own = dict(values.get("method_settings") or {})
+    if isinstance(recipe, Recipe):
+        chosen = recipe.model_dump()
+    else:
+        asked = {"name": recipe} if isinstance(recipe, str) else dict(recipe)
+        refuse_moved(asked, "recipe.", known_paths(Recipe, "recipe."))
+        chosen, brought = recipe_for(method, asked, values.get("num_classes"))
+        own = merged(brought, own)
+    if (epochs := short["epochs"]) is not None:
+        for settings, name in ((chosen, "first_epochs"), (own, "balanced_epochs")):
+            if settings.get(name):
+                settings[name] = max(1, round(settings[name] * epochs / chosen["epochs"]))
+    chosen |= {name: value for name, value in short.items() if value is not None}
+    values["recipe"] = checked(Recipe, chosen, under="recipe.")
+    values["method_settings"] = checked(method.settings, own, under="method_settings.")
+    return values
+
+
+def recipe_for(
+    method: Method, asked: Mapping[str, Any], num_classes: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A recipe with the method's changes and then the user's; and the method's own settings with it.
+
+    `asked` has the recipe's `name` and the settings that differ.
+    """
+    name = str(asked.get("name") or "fast")
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    recipe = RECIPES[name].model_dump()
+    if method.rate_per_class is not None and num_classes is not None:
+        scale = method.rate_per_class * num_classes
+        recipe["learning_rate"] *= scale
+        recipe["optimiser"]["weight_decay"] /= scale
+    own: dict[str, Any] = {}
+    for changes in (method.changes, method.changes_to.get(name, {})):
+        recipe = merged(recipe, changes.get("recipe", {}))
+        own = merged(own, changes.get("method_settings", {}))
+    return merged(recipe, {**asked, "name": name}), own
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the changes, level by level.
+
+    >>> merged({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 4}})
+    {'a': 1, 'b': {'c': 2, 'd': 4}}
+    """
+    result = dict(settings)
+    for name, value in changes.items():
+        inner = result.get(name)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            result[name] = merged(inner, value)
+        else:
+            result[name] = value
+    return result

@@ -1,0 +1,211 @@
+"""Memory: the few old images that are kept. It holds its own copy of their bytes, within a budget."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+
+import numpy as np
+import pyarrow as pa
+
+from bic.data.image_files import name_of
+from bic.data.images import ImageSet, Indices, Labels
+from bic.data.preprocessing import Preprocessing
+from bic.errors import UserError
+from bic.learn.learning import MemoryBudget
+
+ROUNDING = 1e-9  # so that 0.1 · 20 is 2 and not 1.9999…
+
+
+@dataclass
+class ClassMemory:
+    """The exemplars of one class, best first: those trained on, and those held out."""
+
+    train: list[bytes] = field(default_factory=list)
+    held_out: list[bytes] = field(default_factory=list)
+
+    @property
+    def num_images(self) -> int:
+        return len(self.train) + len(self.held_out)
+
+
+class Memory:
+    """Exemplars of all classes seen, by the position of the class.
+
+    `held_out` is the share f of each class's exemplars that is never trained on; it is 0 for methods
+    without a correction. Held-out images are drawn when their class is new and keep that order. When
+    the budget per class shrinks, both parts are cut from the end.
+    """
+
+    def __init__(self, budget: MemoryBudget, held_out: float, preprocessing: Preprocessing) -> None:
+        self.budget = budget
+        self.held_out = held_out
+        self.preprocessing = preprocessing
+        self.classes: dict[int, ClassMemory] = {}
+
+    def __len__(self) -> int:
+        return sum(kept.num_images for kept in self.classes.values())
+
+    def train_images(self, classes: Iterable[int] | None = None) -> ImageSet:
+        """The exemplars that may be trained on, of all classes or of some."""
+        chosen = self.classes if classes is None else classes
+        return self._images({label: self.classes[label].train for label in chosen})
+
+    def held_out_images(self) -> ImageSet:
+        return self._images({label: kept.held_out for label, kept in self.classes.items()})
+
+    def _images(self, parts: dict[int, list[bytes]]) -> ImageSet:
+        labels: list[int] = []
+        files: list[bytes] = []
+        for label, images in parts.items():
+            labels += [label] * len(images)
+            files += images
+        return ImageSet(
+            labels=np.array(labels, dtype=np.int64), preprocessing=self.preprocessing, files=files
+        )
+
+    def images_per_class(self, num_seen: int) -> int | None:
+        """K // seen, the number of exemplars that each class may keep. None for a budget in bytes."""
+        return None if self.budget.images is None else self.budget.images // num_seen
+
+    def num_held_out(self, num_images: int) -> int:
+        """h = max(1, ⌊f·k⌋), the number of k exemplars that is held out."""
+        if not self.held_out:
+            return 0
+        return max(1, math.floor(self.held_out * num_images + ROUNDING))
+
+    def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
+        """The images of a step to train on, and those to hold out in the order of a random draw.
+
+        A new class holds out as many images as an old one, so that the held-out set is balanced. A
+        known class holds out the share f of its new images until it has as many as the others. No
+        class holds out more than f of its images (but at least one): few images are needed for training.
+        """
+        held_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
+        target = self._target(images) if self.held_out else 0
+        for label, members in by_class(images.labels).items():
+            if label in self.classes:
+                missing = max(0, target - len(self.classes[label].held_out))
+                share = math.floor(self.held_out * len(members) + ROUNDING)
+                count = min(missing, share)
+            else:
+                count = min(target, self.num_held_out(len(members)))
+                if count >= len(members):
+                    raise UserError(
+                        "a class with a single training image cannot be learned", "add images of it"
+                    )
+            drawn = draws.permutation(members)
+            readable = _readable(images, drawn, count + 1)  # one more, to train on
+            held_out.append(readable[:count])
+        chosen = np.concatenate(held_out)
+        return np.setdiff1d(images.everything, chosen), chosen
+
+    def _target(self, images: ImageSet) -> int:
+        """The number of images that each class holds out: as many as old ones, or by the budget."""
+        if self.classes:
+            return max(len(kept.held_out) for kept in self.classes.values())
+        num_classes = len(np.unique(images.labels))
+        per_class = self.images_per_class(num_classes)
+        if per_class is None:
+            assert self.budget.bytes is not None
+            image_bytes = images.sampled_bytes().mean()
+            per_class = int(self.budget.bytes / num_classes / image_bytes)
+        return self.num_held_out(per_class)
+
+    def store(self, ranked: dict[int, Iterable[bytes]], held_out: dict[int, list[bytes]]) -> None:
+        """Add the classes of a step: `ranked` exemplars, best first, and newly held-out images.
+
+        All classes are then cut to their share of the budget.
+        """
+        num_seen = len(self.classes.keys() | ranked.keys())
+        limit = self.images_per_class(num_seen)
+        for label, files in ranked.items():
+            kept = self.classes.setdefault(label, ClassMemory())
+            kept.train = list(islice(files, limit))
+            kept.held_out = kept.held_out + held_out.get(label, [])
+        for kept in self.classes.values():
+            num_train, num_held_out = self._fitting(kept, num_seen)
+            if num_train == 0 or (self.held_out and num_held_out == 0):
+                raise UserError(
+                    f"the memory is too small for {num_seen} classes of such images",
+                    "raise {memory}",
+                )
+            kept.train = kept.train[:num_train]
+            kept.held_out = kept.held_out[:num_held_out]
+
+    def _fitting(self, kept: ClassMemory, num_seen: int) -> tuple[int, int]:
+        """The number of images of both parts that fit a class's share of the budget, split by f."""
+
+        def parts(count: int) -> tuple[int, int]:
+            num_held_out = min(self.num_held_out(count), len(kept.held_out))
+            return min(count - num_held_out, len(kept.train)), num_held_out
+
+        limit = self.images_per_class(num_seen)
+        if limit is not None:
+            return parts(min(limit, kept.num_images))
+        assert self.budget.bytes is not None
+        share = self.budget.bytes // num_seen
+        train_bytes = list(accumulate(map(len, kept.train), initial=0))
+        held_out_bytes = list(accumulate(map(len, kept.held_out), initial=0))
+        for count in range(kept.num_images, 0, -1):
+            num_train, num_held_out = parts(count)
+            if train_bytes[num_train] + held_out_bytes[num_held_out] <= share:
+                return num_train, num_held_out
+        return 0, 0
+
+    def to_table(self) -> pa.Table:
+        """All images with class, part and rank; the format of the memory on disk."""
+        columns: dict[str, list[object]] = {"class": [], "part": [], "rank": [], "image": []}
+        for label, kept in self.classes.items():
+            for part, files in (("train", kept.train), ("held out", kept.held_out)):
+                columns["class"] += [label] * len(files)
+                columns["part"] += [part] * len(files)
+                columns["rank"] += range(len(files))
+                columns["image"] += files
+        types = {"class": pa.int64(), "part": pa.string(), "rank": pa.int64(), "image": pa.binary()}
+        return pa.table(columns, schema=pa.schema(types))
+
+    def load_table(self, table: pa.Table) -> None:
+        """Restore what `to_table` returned."""
+        self.classes = {}
+        columns = (table[name].to_pylist() for name in ("class", "part", "image"))
+        for label, part, file in zip(*columns, strict=True):
+            kept = self.classes.setdefault(label, ClassMemory())
+            files = kept.train if part == "train" else kept.held_out
+            files.append(file)
+
+
+def _readable(images: ImageSet, members: Indices, count: int) -> Indices:
+    """The first `count` images of a class that can be read."""
+    if not images.may_break:
+        return members[:count]
+    readable: list[int] = []
+    for index in members:
+        readable += images.take_readable(np.array([index]))[1].tolist()
+        if len(readable) == count:
+            return np.array(readable)
+    assert images.files is not None
+    example = name_of(images.files[members[0]])
+    raise UserError(
+        f"only {len(readable)} training images of the class of {example} can be read, "
+        f"and {count} are needed",
+        "fix some, or leave the class out with {classes}",
+    )
+
+
+def by_class(labels: Labels) -> dict[int, Indices]:
+    """The indices of each class's images, classes in ascending order."""
+    order = np.argsort(labels, kind="stable")
+    present, starts = np.unique(labels[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return {int(label): part for label, part in zip(present, parts, strict=False)}
+
+
+def files_of(images: ImageSet, indices: Indices) -> Iterable[bytes]:
+    """Encoded images in the order of `indices`, read when they are asked for.
+
+    With `skip_bad`, images that cannot be decoded are left out.
+    """
+    for index in indices:
+        if not images.skip_bad or len(images.take_readable(np.array([index]))[1]):
+            yield images.encoded(int(index))

@@ -1,0 +1,48 @@
+"""BiC: distillation, then a correction of the bias towards new classes (Wu et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from bic.learn.losses import Losses, classification, distillation, old_class_weight
+from bic.learn.methods.method import Method, MethodSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class BicSettings(MethodSettings):
+    """Ours, beyond the paper: the previous network keeps a share in the answer."""
+
+    # Weight of the previous network's logits in those of the classes that it knows.
+    previous_share: float = Field(0.0, ge=0, lt=1)
+
+
+def distilling(
+    logits: Tensor, labels: Tensor, teacher: Tensor | None, classes_per_step: Sequence[int]
+) -> Losses:
+    """L = λ·L_d + (1−λ)·L_c (Eq. 3). The teacher is corrected; the student's logits are raw."""
+    if teacher is None:
+        return {"classification": classification(logits, labels)}
+    num_old = teacher.shape[1]
+    weight = old_class_weight(num_old, logits.shape[1] - num_old)
+    return {
+        "distillation": weight * distillation(logits[:, :num_old], teacher),
+        "classification": (1 - weight) * classification(logits, labels),
+    }
+
+
+METHOD = Method(
+    name="bic",
+    summary="distillation, then the bias towards new classes corrected",
+    loss=distilling,
+    corrects=True,
+    settings=BicSettings,
+    changes_to={"best": {"method_settings": {"previous_share": 0.5}}},
+    colour="#D55E00",
+    marker="o",
+    symbol="circle",
+)

@@ -1,0 +1,13 @@
+"""BiC with its correction fitted on images that were trained on, to show why that fails (Fig. 5)."""
+
+from dataclasses import replace
+
+from bic.learn.methods import bic
+
+METHOD = replace(
+    bic.METHOD,
+    name="bic-trained",
+    summary="the correction fitted on trained images",
+    corrects_on="trained",
+    listed=False,
+)

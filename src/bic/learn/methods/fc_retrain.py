@@ -1,0 +1,15 @@
+"""fc-retrain: distill, then the head retrained on all data. Bounds any correction of the head."""
+
+from dataclasses import replace
+
+from bic.learn.methods import distill
+
+METHOD = replace(
+    distill.METHOD,
+    name="fc-retrain",
+    summary="upper bound: head retrained on all data",
+    sees_old_data="head",
+    colour="#E69F00",
+    marker="X",
+    symbol="x",
+)

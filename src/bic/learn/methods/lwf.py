@@ -1,0 +1,36 @@
+"""LwF: Learning without Forgetting (Li and Hoiem, 2016). Keeps no exemplars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bic.learn.losses import Losses, classification, distillation
+from bic.learn.methods.method import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def lwf(
+    logits: Tensor, labels: Tensor, teacher: Tensor | None, classes_per_step: Sequence[int]
+) -> Losses:
+    """Classification over the outputs of the new classes, plus distillation with weight 1."""
+    if teacher is None:
+        return {"classification": classification(logits, labels)}
+    num_old = teacher.shape[1]
+    return {
+        "distillation": distillation(logits[:, :num_old], teacher),
+        "classification": classification(logits[:, num_old:], labels - num_old),
+    }
+
+
+METHOD = Method(
+    name="lwf",
+    summary="distillation on new data only, no exemplars",
+    loss=lwf,
+    keeps_exemplars=False,
+    colour="#999999",
+    marker="^",
+    symbol="triangle-up",
+)

@@ -1,0 +1,159 @@
+"""fit(): the only training loop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from bic.compute.precision import computing_in
+from bic.compute.seeding import seeded
+from bic.data.batches import Batches
+from bic.errors import UserError
+from bic.learn.losses import Losses
+from bic.learn.optimiser import Muon
+from bic.learn.recipe import Recipe
+from bic.learn.teacher import Teacher
+from bic.model.network import Network, compiled_forward
+from bic.progress import Task
+from bic.randomness import generator
+
+Tensors = dict[str, Tensor]
+# (logits, labels, teacher's logits or None) → named terms
+BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Losses]
+
+
+def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
+    """The learning rate in an epoch (counted from 0) of which a share is `done`."""
+    schedule = recipe.schedule
+    if schedule.kind == "milestones":
+        passed = sum(epoch >= round(share * recipe.epochs) for share in schedule.milestones)
+        return recipe.learning_rate * schedule.decay**passed
+    progress = (epoch + done) / recipe.epochs
+    rising = progress / schedule.warmup if schedule.warmup else 1.0
+    return recipe.learning_rate * min(rising, (1 - progress) / (1 - schedule.warmup))
+
+
+@dataclass
+class Training:
+    """A module in training: what has to be kept to continue after an interruption."""
+
+    module: nn.Module
+    optimiser: torch.optim.SGD
+    epoch: int = 0  # finished epochs
+    compiled: Callable[[Tensor], Tensor] | None = None  # the compiled forward pass, if there is one
+
+    @classmethod
+    def start(cls, module: nn.Module, recipe: Recipe) -> Self:
+        rate = recipe.learning_rate
+        settings = recipe.optimiser
+        options = settings.model_dump(include={"momentum", "nesterov", "weight_decay"})
+        if settings.muon_rate is not None:
+            return cls(module, Muon(module, muon_rate=settings.muon_rate, lr=rate, **options))
+        return cls(module, torch.optim.SGD(module.parameters(), lr=rate, foreach=True, **options))
+
+    def compile(self, network: Network, teacher: Teacher | None) -> None:
+        """Use compiled forward passes, the network's and its teacher's."""
+        self.compiled = compiled_forward(network)
+        if teacher is not None:
+            teacher.forward = compiled_forward(teacher.folded)
+
+    def tensors(self) -> Tensors:
+        """Weights under `module.`, momentum under `momentum.`."""
+        named = {f"module.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        for name, parameter in self.module.named_parameters():
+            momentum = self.optimiser.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                named[f"momentum.{name}"] = momentum
+        return named
+
+    def restore(self, tensors: Tensors, epoch: int) -> None:
+        """Continue from `tensors()`, taken after `epoch` epochs.
+
+        Momentum gets the memory layout of its parameter, as the optimiser would give it, so that the
+        resumed arithmetic is the same to the last bit.
+        """
+        self.module.load_state_dict(without_prefix(tensors, "module."))
+        for name, parameter in self.module.named_parameters():
+            if f"momentum.{name}" in tensors:
+                momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+                self.optimiser.state[parameter]["momentum_buffer"] = momentum.detach()
+        self.epoch = epoch
+
+
+def without_prefix(tensors: Tensors, prefix: str) -> Tensors:
+    """The tensors whose names start with `prefix`, without it."""
+    start = len(prefix)
+    return {name[start:]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def fit(
+    training: Training,
+    batches: Batches,
+    loss: BatchLoss,
+    recipe: Recipe,
+    *,
+    teacher: Teacher | None = None,
+    gradient_noise: float = 0.0,
+    after_epoch: Callable[[], None] = lambda: None,
+    task: Task | None = None,
+) -> None:
+    """Train the module for the recipe's remaining epochs, one update per batch."""
+    module = training.module
+    optimiser = training.optimiser
+    num_processes = batches.world.size
+    module.train()
+    forward: Callable[[Tensor], Tensor] = training.compiled or module
+    if num_processes > 1:
+        forward = DistributedDataParallel(module)
+    device = next(module.parameters()).device
+    for epoch in range(training.epoch, recipe.epochs):
+        # The seed is for backbones that draw, such as those with dropout.
+        with seeded(*batches.address, "network", epoch, *batches.world.own_address):
+            for number, (images, labels) in enumerate(batches.epoch(epoch)):
+                images = images.to(device, non_blocking=True)
+                labels = labels.to(device)
+                for group in optimiser.param_groups:
+                    group["lr"] = learning_rate(recipe, epoch, (number + 0.5) / len(batches))
+                with computing_in(recipe.precision, device):
+                    targets = None if teacher is None else teacher(images)
+                    logits = forward(images)
+                num_members = len(logits) // len(labels)  # an ensemble has logits of each member
+                if targets is not None:
+                    targets = targets.repeat(num_members, 1)
+                losses = loss(logits, labels.repeat(num_members), targets)
+                del logits, targets  # frees their memory before the backward pass
+                total = num_members * torch.stack(list(losses.values())).sum()
+                if num_processes > 1:  # gradients are averaged over processes of uneven shards
+                    total = total * batches.weight_of(number, len(labels))
+                if not torch.isfinite(total):
+                    raise UserError(
+                        f"training diverged in epoch {epoch + 1}",
+                        "lower {recipe.learning_rate} and choose another {out}",
+                    )
+                optimiser.zero_grad()
+                torch.autograd.backward(total)
+                if gradient_noise:
+                    draws = generator(*batches.address, "noise", epoch, number)
+                    std = gradient_noise / (1 + epoch) ** 0.55 / len(labels)
+                    add_gradient_noise(module, std, draws)
+                optimiser.step()
+                if task is not None:
+                    notes = {name: float(term.detach()) for name, term in losses.items()}
+                    task.advance(len(labels), **notes)
+            training.epoch = epoch + 1
+            after_epoch()
+
+
+def add_gradient_noise(module: nn.Module, std: float, draws: np.random.Generator) -> None:
+    """EEIL's gradient noise, published as 0.3/(1+epoch)^0.55 on gradients summed over the batch.
+
+    Ours are means, so the caller divides by the batch size, as the authors' code does afterwards.
+    """
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            noise = draws.standard_normal(parameter.shape, dtype=np.float32) * np.float32(std)
+            parameter.grad += torch.from_numpy(noise).to(parameter.grad.device)

@@ -1,0 +1,171 @@
+"""Answers: what turns a network's features into final logits. Every model has exactly one."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bic.model.network import Network
+
+Logits = TypeVar("Logits", Tensor, npt.NDArray[Any])
+
+
+@dataclass(frozen=True)
+class Correction:
+    """q_k = o_k for the `num_old` old classes, α·o_k + β for the new ones (Eq. 4)."""
+
+    alpha: float
+    beta: float
+    num_old: int
+
+    def apply(self, logits: Logits) -> Logits:
+        """Corrected logits [..., classes]. The input does not change."""
+        return self.apply_(logits.clone() if isinstance(logits, Tensor) else logits.copy())
+
+    def apply_(self, logits: Logits) -> Logits:
+        """The logits, corrected in place."""
+        logits[..., self.num_old :] *= self.alpha
+        logits[..., self.num_old :] += self.beta
+        return logits
+
+
+class Outputs(NamedTuple):
+    """A network's outputs for a batch: what an answer can use."""
+
+    images: Tensor
+    features: Tensor  # [batch, num_features]
+    logits: Tensor  # [batch, classes], raw
+
+
+class Answer(nn.Module):
+    """Maps a network's outputs to final logits [batch, classes].
+
+    `correction` corrects the final logits and is reported; `teacher_correction` corrects the
+    network's own logits when the model teaches the next step. They differ only for BlendedHead.
+    """
+
+    kind: ClassVar[str]
+    correction: Correction | None = None
+    teacher_correction: Correction | None = None
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        raise NotImplementedError
+
+    def description(self) -> dict[str, Any]:
+        """Everything that is not a tensor, for saving."""
+        return {"kind": self.kind}
+
+
+class RawHead(Answer):
+    """The network's own logits."""
+
+    kind = "head"
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        return outputs.logits
+
+
+class CorrectedHead(Answer):
+    """BiC's answer: the logits of the newest classes corrected by α and β."""
+
+    kind = "corrected head"
+
+    def __init__(self, correction: Correction) -> None:
+        super().__init__()
+        self.correction = correction
+        self.teacher_correction = correction
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        assert self.correction is not None
+        return self.correction.apply(outputs.logits)
+
+    def description(self) -> dict[str, Any]:
+        assert self.correction is not None
+        return {"kind": self.kind, "correction": asdict(self.correction)}
+
+
+class NearestMean(Answer):
+    """iCaRL's answer: minus the squared distance to each class mean. means [classes, features]."""
+
+    kind = "nearest mean"
+    means: Tensor
+
+    def __init__(self, means: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("means", means)
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        return -torch.cdist(F.normalize(outputs.features, dim=1), self.means).square()
+
+
+class RetrainedHead(Answer):
+    """Another head on the same features. weight [classes, features], bias [classes]."""
+
+    kind = "retrained head"
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        return F.linear(outputs.features, self.weight, self.bias)
+
+
+class PreviousNetwork(nn.Module):
+    """The network of the step before with its correction, and its share in the blended logits."""
+
+    def __init__(self, network: Network, correction: Correction | None, share: float) -> None:
+        super().__init__()
+        self.network = network
+        self.correction = correction
+        self.share = share
+
+    def blend(self, logits: Tensor, images: Tensor) -> Tensor:
+        """Blend old-class logits with the previous network's, keeping their mean."""
+        previous = self.network.eval()(images)
+        if self.correction is not None:
+            previous = self.correction.apply(previous)
+        old, new = logits.tensor_split([previous.shape[1]], dim=1)
+        shift = old.mean(dim=1, keepdim=True)
+        previous = previous - previous.mean(dim=1, keepdim=True) + shift
+        return torch.cat([torch.lerp(old, previous, self.share), new], dim=1)
+
+
+class BlendedHead(Answer):
+    """Logits blended with those of the previous network, then corrected."""
+
+    kind = "blended head"
+
+    def __init__(
+        self,
+        previous: PreviousNetwork,
+        correction: Correction,
+        teacher_correction: Correction | None,
+    ) -> None:
+        super().__init__()
+        self.previous = previous
+        self.correction = correction
+        self.teacher_correction = teacher_correction
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        assert self.correction is not None
+        return self.correction.apply(self.previous.blend(outputs.logits, outputs.images))
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "correction": _optional(self.correction),
+            "teacher_correction": _optional(self.teacher_correction),
+            "share": self.previous.share,
+            "previous_correction": _optional(self.previous.correction),
+        }
+
+
+def _optional(correction: Correction | None) -> dict[str, Any] | None:
+    return None if correction is None else asdict(correction)

@@ -1,0 +1,50 @@
+"""Features of many images, and the class means that are made of them."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bic.compute.distributed import gathered, world
+from bic.data.batches import plain_batches
+from bic.data.images import ImageSet, Indices
+from bic.model.network import Network
+from bic.progress import Progress
+
+
+@torch.no_grad()
+def extract(
+    network: Network, images: ImageSet, progress: Progress, *, mirrored: bool = False
+) -> tuple[Tensor, Indices]:
+    """Features [n, num_features] of the readable images in evaluation mode, and their indices."""
+    network.eval()
+    num_images = len(world().share(images.everything))
+    features = torch.empty(num_images, network.num_features)
+    readable = torch.empty(num_images, dtype=torch.int64)
+    count = 0
+    with progress.task("computing features", len(images)) as task:
+        for pixels, indices in plain_batches(images):
+            if mirrored:
+                pixels = pixels.flip(3)
+            rows = slice(count, count + len(indices))
+            features[rows] = network.features(pixels.to(network.device))
+            readable[rows] = torch.from_numpy(indices)
+            count += len(indices)
+            task.advance(len(indices))
+    return gathered(features[:count]), gathered(readable[:count]).numpy()
+
+
+def class_means(
+    network: Network, exemplars: ImageSet, progress: Progress, *, mirrored: bool
+) -> Tensor:
+    """iCaRL's class means: the renormalised mean of the exemplars' normalised features.
+
+    `mirrored` adds the features of the mirrored exemplars to the mean.
+    """
+    labels = torch.from_numpy(exemplars.labels)
+    num_classes = int(labels.max()) + 1
+    means = torch.zeros(num_classes, network.num_features, dtype=torch.float64)
+    for flip in (False, True) if mirrored else (False,):
+        features, readable = extract(network, exemplars, progress, mirrored=flip)
+        normalised = F.normalize(features.double(), dim=1)
+        means.index_add_(0, labels[torch.from_numpy(readable)], normalised)
+    return F.normalize(means, dim=1).float().to(network.device)

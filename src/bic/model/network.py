@@ -1,0 +1,167 @@
+"""Network: normalisation, a backbone, and a linear head that grows."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bic.compute.seeding import seeded
+from bic.errors import UserError
+from bic.model.backbones import Ensemble, Whitening, build_backbone
+
+
+class Head(nn.Module):
+    """A linear layer that starts without rows and grows one row for every class."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(0, num_features))
+        self.bias = nn.Parameter(torch.zeros(0))
+
+    def grow(self, num_new: int) -> None:
+        """Add rows, initialised as in torch's Linear. The old rows do not change."""
+        bound = self.weight.shape[1] ** -0.5
+        for name, old in (("weight", self.weight), ("bias", self.bias)):
+            rows = torch.empty(num_new, *old.shape[1:], device=old.device).uniform_(-bound, bound)
+            setattr(self, name, nn.Parameter(torch.cat([old.detach(), rows])))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)
+
+    def member_logits(self, features: Tensor, num_members: int) -> Tensor:
+        """The logits of each member of an ensemble alone: [num_members × batch, classes]."""
+        member_features = (features * num_members).chunk(num_members, dim=1)
+        member_weights = self.weight.chunk(num_members, dim=1)
+        logits = []
+        for part, weight in zip(member_features, member_weights, strict=True):
+            logits.append(F.linear(part, weight, self.bias))
+        return torch.cat(logits)
+
+
+class Network(nn.Module):
+    """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
+
+    `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of the
+    form `module:function` to be imported.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: str,
+        *,
+        channels: int,
+        image_size: int | None,
+        num_features: int | None = None,
+        trust: bool = True,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+        self.backbone = build_backbone(
+            backbone, channels=channels, image_size=image_size, trust=trust
+        )
+        if num_features is None:
+            num_features = self._measure_features(backbone, channels, image_size)
+        self.num_features = num_features
+        self.head = Head(self.num_features)
+        if image_size is not None:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def _measure_features(self, backbone: str, channels: int, image_size: int | None) -> int:
+        sides = () if image_size is None else (image_size, image_size)
+        images = torch.zeros(2, channels, *sides)
+        counts = []
+        try:
+            with torch.no_grad():
+                for member in self._members():
+                    _, num_features = member.eval()(images).shape
+                    counts.append(num_features)
+        except Exception as error:
+            raise UserError(
+                f"backbone {backbone} does not map images {list(images.shape)} to features "
+                f"[2, number] ({error})",
+                "fix it, or choose another {backbone}",
+            ) from error
+        if len(set(counts)) > 1:
+            listed = ", ".join(map(str, counts))
+            raise UserError(
+                f"the members of the ensemble {backbone} have {listed} features",
+                "choose members with the same number of features",
+            )
+        return sum(counts)
+
+    @property
+    def num_members(self) -> int:
+        """Members of the ensemble. Each is trained as if alone, except for the head's shared bias."""
+        return len(self._members())
+
+    def _members(self) -> list[nn.Module]:
+        if isinstance(self.backbone, Ensemble):
+            return list(self.backbone.members)
+        return [self.backbone]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.head.bias)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    def prepare(self, images: Tensor) -> None:
+        """Measure normalisation and whitening on images of the first step. Both stay fixed."""
+        values = images.double()
+        dims = [dim for dim in range(images.ndim) if dim != 1]
+        self.mean.copy_(values.mean(dims))
+        self.std.copy_(values.std(dims, correction=0))
+        self.std[self.std < 1e-6] = 1.0  # a constant channel is centred and not scaled
+        for module in self.backbone.modules():
+            if isinstance(module, Whitening):
+                module.measure(self.normalised(images))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """The backbone's input."""
+        layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
+        shape = (1, -1) + (1,) * (images.ndim - 2)
+        values = images.to(torch.float32, memory_format=layout, copy=True)
+        return values.sub_(self.mean.view(shape)).div_(self.std.view(shape))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features [batch, num_features], float32 even if the backbone computes in bfloat16."""
+        features: Tensor = self.backbone(self.normalised(images))
+        return features.float()
+
+    def head_logits(self, features: Tensor) -> Tensor:
+        """Logits [batch, classes]; of an ensemble in training [num_members × batch, classes]."""
+        with torch.autocast(features.device.type, enabled=False):  # logits stay float32
+            if self.training and self.num_members > 1:
+                return self.head.member_logits(features, self.num_members)
+            logits: Tensor = self.head(features)
+            return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head_logits(self.features(images))
+
+
+def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
+    """The network's forward pass with its backbone compiled. The head grows, so it is not."""
+    backbone = torch.compile(network.backbone, dynamic=True)
+
+    def forward(images: Tensor) -> Tensor:
+        return network.head_logits(backbone(network.normalised(images)).float())
+
+    return forward
+
+
+def fresh_network(
+    backbone: str, *, channels: int, image_size: int | None, num_classes: int
+) -> Network:
+    """An untrained network, to check that it can be built or to time it."""
+    with seeded("check"):
+        network = Network(backbone, channels=channels, image_size=image_size)
+        network.head.grow(num_classes)
+    return network

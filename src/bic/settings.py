@@ -1,0 +1,58 @@
+"""The base of all settings: frozen, checked when they are built, with errors in one sentence."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bic.errors import UserError, unknown
+
+Kind = TypeVar("Kind", bound="Settings")
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> Kind:
+    """Build settings and turn pydantic's first complaint into one sentence.
+
+    `under` is the path of these settings inside others, such as `recipe.`.
+    """
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise one_sentence(error, kind, under) from error
+
+
+def one_sentence(error: ValidationError, kind: type[Settings], under: str = "") -> UserError:
+    """Pydantic's first complaint about settings, as one sentence."""
+    found = error.errors()[0]
+    names = [part for part in found["loc"] if isinstance(part, str)]
+    path = under + ".".join(names) if names else ""
+    if found["type"] == "extra_forbidden":
+        return unknown("setting", path, known_paths(kind, under))
+    message = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.partition(", unable to parse")[0]
+    received = "" if found["type"] == "value_error" else f", got {found['input']!r}"
+    return UserError(f"{path} {message}{received}".strip(), "change it and run again")
+
+
+def known_paths(kind: type[Settings], under: str = "") -> list[str]:
+    """The paths of all settings, those inside other settings included.
+
+    >>> class Inner(Settings):
+    ...     size: int
+    >>> class Outer(Settings):
+    ...     inner: Inner
+    >>> known_paths(Outer)
+    ['inner.size']
+    """
+    paths: list[str] = []
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Settings):
+            paths += known_paths(inner, f"{under}{name}.")
+        else:
+            paths.append(under + name)
+    return paths

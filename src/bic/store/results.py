@@ -1,0 +1,151 @@
+"""What runs have recorded, read back as typed objects. Imports no torch: tables start at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bic.errors import UserError
+from bic.learn.moved import upgraded
+
+FORMAT = 1  # of a run folder; a newer version of bic writes a higher number
+GIVE_A_RUN = "give a folder that bic run has written"
+
+
+class Record(BaseModel):
+    """Recorded data. Unknown fields are ignored: a newer version may have added them."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class Histogram(Record):
+    start: float
+    width: float
+    counts: list[int]
+
+
+class StepResult(Record):
+    """One step of `result.json`. docs/reference/result-format.md says what each figure means."""
+
+    step: int
+    seen: int
+    top1_per_group: list[float | None]  # None: the step brought no class
+    top1: float
+    top5: float | None = None
+    top1_uncorrected: float
+    share_on_new: float
+    share_on_new_uncorrected: float
+    true_share_of_new: float
+    score_histograms: dict[str, Histogram | None] = {}
+    head_norms_per_group: list[list[float]] = []  # minimum, quartiles and maximum
+    head_norms: list[float] = Field([], exclude=True)  # of each class, in runs before 0.2
+    alpha: float | None = None
+    beta: float | None = None
+    forgetting: float | None = None
+    num_train: int = 0
+    num_held_out: int = 0
+    num_exemplars: int = 0
+    seconds: dict[str, float] = {}
+
+
+class Result(Record):
+    """The content of `result.json`: one run, as far as it has come."""
+
+    method: str
+    dataset: str
+    seed: int
+    config: dict[str, Any]  # all settings of the run: Protocol and Learning
+    complete: bool
+    classes: list[str]  # in the order in which they were learned
+    made_with: dict[str, Any] = {}
+    steps: list[StepResult] = Field(min_length=1)
+
+    @property
+    def top1(self) -> list[float]:
+        """Accuracy on all classes seen, after each step, in percent."""
+        return [step.top1 for step in self.steps]
+
+    @property
+    def final_top1(self) -> float:
+        return self.top1[-1]
+
+    @property
+    def average_top1(self) -> float:
+        return sum(self.top1) / len(self.top1)
+
+    @property
+    def average_incremental_top1(self) -> float | None:
+        """The average without the first step."""
+        later = self.top1[1:]
+        return sum(later) / len(later) if later else None
+
+    def content(self) -> dict[str, Any]:
+        """As `result.json` has it."""
+        return {
+            "method": self.method,
+            "dataset": self.dataset,
+            "seed": self.seed,
+            "config": self.config,
+            "complete": self.complete,
+            "final_top1": self.final_top1,
+            "average_top1": self.average_top1,
+            "average_incremental_top1": self.average_incremental_top1,
+            "classes": self.classes,
+            "made_with": self.made_with,
+            "steps": [step.model_dump(mode="json") for step in self.steps],
+        }
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of a run's `config.json`. Refuses what a newer version of bic has written.
+
+    Settings that an earlier version recorded are moved to their present place.
+    """
+    recorded = read_json(folder, "config.json", "format", "asked", "plan")
+    if not isinstance(recorded["format"], int) or recorded["format"] > FORMAT:
+        version = recorded.get("version")
+        raise UserError(f"{folder} was written by a newer version of bic ({version})", "upgrade bic")
+    for part in ("asked", "plan"):
+        if not isinstance(recorded[part], dict):
+            raise UserError(f"{folder} has no readable config.json", f"{GIVE_A_RUN}, undamaged")
+        recorded[part] = upgraded(recorded[part])
+    return recorded
+
+
+def read_result(folder: Path) -> Result:
+    """The content of a run's `result.json`."""
+    if (folder / "config.json").exists() and not (folder / "result.json").exists():
+        raise UserError(
+            f"{folder} has not finished its first step", "continue it with the same bic run command"
+        )
+    content = read_json(folder, "result.json", "steps", "complete")
+    if not content["steps"]:
+        raise UserError(
+            f"{folder} has a result.json without any step", f"{GIVE_A_RUN}, undamaged"
+        )
+    return parse_result(content, folder / "result.json")
+
+
+def parse_result(content: dict[str, Any], path: Path) -> Result:
+    """A result from the content of the file at `path`. Raises UserError if it is damaged."""
+    try:
+        result = Result.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise UserError(
+            f"{path} is damaged or not a result ({place}: {problem['msg']})", "run it again"
+        ) from error
+    return result.model_copy(update={"config": upgraded(result.config)})
+
+
+def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
+    """A JSON object that has at least these keys."""
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist", GIVE_A_RUN)
+    try:
+        content = json.loads((folder / name).read_bytes())
+        return {**content, **{key: content[key] for key in keys}}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{folder} has no readable {name}", f"{GIVE_A_RUN}, undamaged") from error
