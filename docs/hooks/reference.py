@@ -10,7 +10,7 @@ import re
 import textwrap
 import types
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -20,12 +20,14 @@ from pydantic.fields import FieldInfo
 from bic.cli import app
 from bic.lab.plan import RunConfig
 from bic.lab.protocol import DEFAULTS
-from bic.learn.learning import Learning
+from bic.learn.learning import Learning, MemoryBudget
 from bic.learn.methods import METHODS
+from bic.learn.methods.method import MethodSettings
 from bic.learn.recipe import Recipe
 from bic.learn.recipes import RECIPES
 from bic.settings import Settings
 
+TOO_LARGE_TO_MATTER = 2**31  # limits of settings from here on are not shown
 MARKER = re.compile(r"<!-- generated: ([a-z ]+) -->")
 
 
@@ -98,12 +100,21 @@ def settings_rows(kind: type[Settings], under: str) -> Iterator[list[str]]:
     comments = comments_of(kind)
     for name, field in kind.model_fields.items():
         inner = field.annotation
-        if is_settings(inner) and inner.__module__ != Learning.__module__ and inner is not Recipe:
+        if kind is Recipe and is_settings(inner):
             yield from settings_rows(inner, f"{under}{name}.")
             continue
-        default = "required" if field.is_required() else default_of(field)
-        meaning = field.description or comments.get(name, "")
-        yield [f"`{under}{name}`", type_of(field), default, meaning]
+        meaning = field.description or comments.get(name) or flag_help().get(name, "")
+        yield [f"`{under}{name}`", type_of(field), default_of(field), meaning]
+
+
+@cache
+def flag_help() -> dict[str, str]:
+    """The help of the flags of `bic run`, which have the names of the settings."""
+    found = {}
+    for argument in app["run"].assemble_argument_collection():
+        if argument.parameter.help and argument.field_info.name:
+            found[argument.field_info.name] = argument.parameter.help
+    return found
 
 
 def is_settings(annotation: Any) -> bool:
@@ -111,6 +122,8 @@ def is_settings(annotation: Any) -> bool:
 
 
 def default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return RESOLVED.get(field.annotation, "required")
     value = field.get_default(call_default_factory=True)
     if isinstance(value, Settings):
         given = value.model_dump(exclude_none=True)
@@ -123,10 +136,14 @@ def type_of(field: FieldInfo) -> str:
     limits = []
     for limit in field.metadata:
         for kind, sign in SIGNS.items():
-            if isinstance(limit, kind):
-                limits.append(f"{sign} {getattr(limit, kind.__name__.lower())}")
+            value = getattr(limit, kind.__name__.lower(), None)
+            if value is not None and value < TOO_LARGE_TO_MATTER:
+                limits.append(f"{sign} {value}")
     return ", ".join([type_name(field.annotation), *limits])
 
+
+# Settings that Learning fills in if they are left out.
+RESOLVED = {Recipe: "`fast`", MethodSettings: "the method's own"}
 
 SIGNS: dict[type, str] = {
     annotated_types.Ge: "≥",
@@ -153,6 +170,12 @@ def type_name(annotation: Any) -> str:
         return "table"
     if annotation is types.NoneType:
         return "none"
+    if annotation is MemoryBudget:
+        return "images (`2000`) or bytes (`64MB`)"
+    if annotation is Recipe:
+        return "name or table"
+    if is_settings(annotation):
+        return "table"
     return str(getattr(annotation, "__name__", annotation))
 
 
@@ -213,7 +236,7 @@ def as_code(value: Any) -> str:
         return ", ".join(as_code(item) for item in value)
     if isinstance(value, float):
         return f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else f"`{value}`"
+    return str(value) if isinstance(value, int) else f"`{value}`"
 
 
 def table(header: list[str], rows: Iterable[list[str]]) -> str:
@@ -233,6 +256,3 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings of a recipe": lambda: settings_table(Recipe, "recipe."),
     "settings of methods": method_settings,
 }
-
-# MkDocs rebuilds the site when the code changes (`mkdocs serve`).
-WATCHED = Path(__file__).parents[2] / "src"

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from bic.learn.correction import fit_correction
     from bic.learn.learner import Learner
     from bic.learn.learning import Learning, MemoryBudget
+    from bic.learn.lesson import Learned
     from bic.learn.methods import METHODS
     from bic.learn.methods.method import Method
     from bic.learn.recipe import Augmentation, Optimiser, Recipe, Schedule
     from bic.learn.recipes import RECIPES
-    from bic.learn.step import Learned
     from bic.model.answers import Correction
     from bic.model.model import Model
     from bic.progress import Progress
@@ -36,7 +36,7 @@ _HOMES = {
     "Dataset": "data.images",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
-    "Learned": "learn.step",
+    "Learned": "learn.lesson",
     "Learner": "learn.learner",
     "Learning": "learn.learning",
     "LostError": "errors",

@@ -1,139 +1,138 @@
-"""Decoding of every kind of image, and the sets they are gathered in."""
+"""ImageSet and Dataset."""
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from support.pictures import plain_png
 
-from bic.data import Dataset, Preprocessing, join
-from bic.data.decode import open_image
-from bic.data.images import array_set, encode
+from bic.data.decode_files import decode_files
+from bic.data.images import Dataset, ImageSet, array_set, join
+from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 
 
-def file_of(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **options)
-    return out.getvalue()
+def numbered(count: int) -> ImageSet:
+    """Image i has the pixels 4i, 4i+1, 4i+2, 4i+3 and the label i."""
+    pixels = np.arange(4 * count, dtype=np.uint8).reshape(count, 2, 2)
+    return array_set(pixels, np.arange(count))
 
 
-def pixels_of(encoded: bytes, channels: int) -> list[object]:
-    return np.asarray(open_image(encoded, channels=channels)).tolist()
-
-
-def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
-    deep = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
-    encoded = file_of(Image.fromarray(deep))
-    assert pixels_of(encoded, 1) == [[0, 1, 128, 255]]
-    assert pixels_of(encoded, 3) == [[[0] * 3, [1] * 3, [128] * 3, [255] * 3]]
-
-
-def test_exif_rotation_is_applied() -> None:
-    image = Image.fromarray(np.array([[10, 20]], dtype=np.uint8))
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: rotate by 90° clockwise
-    assert pixels_of(file_of(image, exif=exif), 1) == [[10], [20]]
-
-
-def test_exif_rotation_of_sixteen_bit_grey() -> None:
-    image = Image.fromarray(np.array([[257, 514]], dtype=np.uint16))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    assert pixels_of(file_of(image, exif=exif), 1) == [[1], [2]]
-
-
-def test_cmyk_becomes_rgb() -> None:
-    encoded = file_of(Image.new("CMYK", (1, 1), (0, 255, 255, 0)), "TIFF")
-    assert pixels_of(encoded, 3) == [[[255, 0, 0]]]
-
-
-def test_palette_becomes_its_colours() -> None:
-    image = Image.new("P", (2, 1))
-    image.putpalette([9, 8, 7, 1, 2, 3])
-    image.putpixel((1, 0), 1)
-    assert pixels_of(file_of(image), 3) == [[[9, 8, 7], [1, 2, 3]]]
-
-
-def test_transparent_palette_shows_white_without_a_warning() -> None:
-    image = Image.new("P", (3, 1))
-    image.putpalette([9, 8, 7, 1, 2, 3, 5, 5, 5])
-    image.putdata([0, 1, 2])
-    encoded = file_of(image, transparency=bytes([255, 0, 255]))
-    assert pixels_of(encoded, 3) == [[[9, 8, 7], [255] * 3, [5, 5, 5]]]
-    half = file_of(image, transparency=bytes([255, 51, 102]))
-    assert pixels_of(half, 3)[0][1] == [204, 204, 205]  # 1/5 of the colour, 4/5 white
-
-
-def test_alpha_shows_white_and_grey_stays_exact() -> None:
-    image = Image.fromarray(np.array([[[77, 255], [77, 0]]], dtype=np.uint8), "LA")
-    assert pixels_of(file_of(image), 1) == [[77, 255]]
-    image = Image.fromarray(np.array([[[1, 2, 3, 255], [1, 2, 3, 0]]], dtype=np.uint8))
-    assert pixels_of(file_of(image), 3) == [[[1, 2, 3], [255, 255, 255]]]
-
-
-def test_first_frame_of_several() -> None:
-    frames = [Image.new("L", (2, 2), 40), Image.new("L", (2, 2), 200)]
-    encoded = file_of(frames[0], "TIFF", save_all=True, append_images=frames[1:])
-    assert pixels_of(encoded, 1) == [[40, 40], [40, 40]]
-
-
-def test_formats_that_run_other_programs_are_refused() -> None:
-    encoded = file_of(Image.new("RGB", (2, 2)), "EPS")
-    with pytest.raises(OSError, match="cannot identify"):
-        open_image(encoded, channels=3)
-
-
-def test_view_scales_the_shorter_side_and_keeps_the_middle() -> None:
-    row = np.repeat(np.array([[0, 100, 200, 50]], dtype=np.uint8), 2, axis=0)
-    pixels = Preprocessing(channels=1, size=2).decode(file_of(Image.fromarray(row)))
-    assert pixels.tolist() == [[[100, 200], [100, 200]]]
-    wide = np.repeat(np.repeat(row, 2, axis=0), 2, axis=1)
-    pixels = Preprocessing(channels=1, size=2, resize=4).decode(file_of(Image.fromarray(wide)))
-    assert pixels.tolist() == [[[100, 200], [100, 200]]]
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 2), (3, 2, 2), (5,)])
-def test_encode_and_decode_give_the_same_back(shape: tuple[int, ...]) -> None:
-    drawn = torch.randint(256, shape, generator=torch.Generator().manual_seed(1))
-    pixels = drawn.float() if len(shape) == 1 else drawn.to(torch.uint8)
-    assert torch.equal(Preprocessing(channels=shape[0]).decode(encode(pixels)), pixels)
-
-
-def test_select_join_and_relabel() -> None:
+def test_select_and_relabel() -> None:
     images = array_set(np.arange(16, dtype=np.uint8).reshape(4, 2, 2), np.array([0, 1, 2, 1]))
     chosen = images.of_classes([2, 1])
     assert chosen.labels.tolist() == [1, 0, 1]
     assert chosen.take(np.array([1])).tolist() == [[[[8, 9], [10, 11]]]]
-    both = join([chosen, images.select(np.array([0]))])
-    assert both.labels.tolist() == [1, 0, 1, 0]
-    assert both.take(np.array([3])).flatten().tolist() == [0, 1, 2, 3]
+    assert images.of_classes([2, 1], first=1).labels.tolist() == [1, 1]
 
 
-def test_a_class_named_twice_or_without_images_is_refused() -> None:
-    images = array_set(np.zeros((2, 2, 2), dtype=np.uint8), np.array([0, 1]))
-    with pytest.raises(UserError, match=r"class 'a' of .* is named twice"):
-        Dataset(name="d", classes=("a", "a"), train=images, test=images)
-    with pytest.raises(UserError, match="class 'c' of d has no train images"):
-        Dataset(name="d", classes=("a", "b", "c"), train=images, test=images)
+def test_joined_sets_follow_each_other() -> None:
+    images = numbered(4)
+    joined = join([images.select(np.array([3, 1])), images.select(np.array([0]))])
+    assert joined.labels.tolist() == [3, 1, 0]
+    assert joined.take(np.array([2])).flatten().tolist() == [0, 1, 2, 3]
+    assert join([images, images.select(np.zeros(0, np.int64))]) is images
 
 
-def test_fingerprint_sees_pixels_labels_and_names() -> None:
-    grey, other = (np.full((2, 2, 2), value, dtype=np.uint8) for value in (0, 1))
-    one, two = np.array([0, 1]), np.array([1, 0])
+def test_joining_decodes_files_if_another_set_is_in_memory() -> None:
+    in_memory = array_set(np.full((1, 4, 4), 9, dtype=np.uint8), np.array([5]))
+    preprocessing = Preprocessing(channels=1, size=4)
+    content = [plain_png(1), plain_png(2)]
+    encoded = ImageSet(labels=np.array([6, 7]), preprocessing=preprocessing, files=content)
+    joined = join([in_memory, encoded])
+    assert joined.pixels is not None
+    assert joined.pixels[:, 0, 0, 0].tolist() == [9, 1, 2]
+    assert joined.files is None
+    assert joined.labels.tolist() == [5, 6, 7]
+    both_encoded = join([encoded, encoded])
+    assert both_encoded.pixels is None
+    assert both_encoded.files == content * 2
+
+
+def test_a_set_decodes_with_the_function_it_is_given() -> None:
+    calls = []
+
+    def decode(files, preprocessing, cuts=None, *, skip_bad=False):  # type: ignore[no-untyped-def]
+        calls.append((list(files), cuts, skip_bad))
+        return decode_files(files, preprocessing, cuts, skip_bad=skip_bad)
+
+    content = [plain_png(1), plain_png(2)]
+    images = ImageSet(
+        labels=np.arange(2), preprocessing=Preprocessing(channels=1, size=2), files=content
+    )
+    pixels, indices = images.take_readable(np.array([1]), decode=decode)
+    assert (pixels[0, 0, 0, 0].item(), indices.tolist()) == (2, [1])
+    assert images.take(np.array([0]), decode=decode)[0, 0, 0, 0] == 1
+    join([images, numbered(1)], decode=decode)
+    assert calls == [(content[1:], None, False), (content[:1], None, False), (content, None, False)]
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "gone.png")
+    images = ImageSet(
+        labels=np.zeros(1, np.int64), preprocessing=Preprocessing(channels=1, size=4), files=[path]
+    )
+    with pytest.raises(UserError, match=r"gone.png \(No such file.*\); put it back and run again"):
+        images.encoded(0)
+
+
+def test_sampled_bytes_are_those_of_the_files() -> None:
+    images = numbered(3)
+    sizes = {len(images.encoded(index)) for index in range(3)}
+    assert len(images.sampled_bytes()) == 100
+    assert set(images.sampled_bytes().tolist()) == sizes
+
+
+def test_arrays_that_are_not_square_have_no_size() -> None:
+    images = array_set(np.zeros((2, 3, 5, 3), dtype=np.uint8), np.arange(2))
+    assert images.preprocessing == Preprocessing(channels=3)
+    assert images.take(np.array([0])).shape == (1, 3, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (("a", "a"), "class 'a' of d is named twice or unprintable; rename it"),
+        (("a", "b\n"), r"class 'b\\n' of d is named twice or unprintable"),
+        (("a", "b", "c"), "class 'c' of d has no train images; add some, or leave the class out"),
+        (("a",), r"d has wrong train labels \(label 1 is not in 0\.\.0, the classes it names\)"),
+    ],
+)
+def test_bad_classes_are_refused(classes: tuple[str, ...], message: str) -> None:
+    images = numbered(2)
+    with pytest.raises(UserError, match=message):
+        Dataset(name="d", classes=classes, train=images, test=images)
+
+
+def test_a_fingerprint_depends_on_pixels_labels_and_names() -> None:
+    black = np.zeros((2, 2, 2), dtype=np.uint8)
+    dark = np.ones((2, 2, 2), dtype=np.uint8)
+    forward = np.array([0, 1])
+    backward = np.array([1, 0])
 
     def fingerprint(pixels: np.ndarray, labels: np.ndarray, *classes: str) -> str:
         images = array_set(pixels, labels)
         return Dataset(name="d", classes=classes, train=images, test=images).fingerprint
 
-    prints = [
-        fingerprint(grey, one, "a", "b"),
-        fingerprint(other, one, "a", "b"),
-        fingerprint(grey, two, "a", "b"),
-        fingerprint(grey, one, "a", "c"),
+    fingerprints = [
+        fingerprint(black, forward, "a", "b"),
+        fingerprint(dark, forward, "a", "b"),
+        fingerprint(black, backward, "a", "b"),
+        fingerprint(black, forward, "a", "c"),
     ]
-    assert len(set(prints)) == 4
-    assert prints[0] == fingerprint(grey, one, "a", "b")
+    assert len(set(fingerprints)) == 4
+    assert fingerprints[0] == fingerprint(black.copy(), forward, "a", "b")
+
+
+def test_vectors_are_stored_without_loss() -> None:
+    vectors = np.array([[0.1, -2.5], [1e-20, 3.0]], dtype=np.float32)
+    images = array_set(vectors, np.arange(2))
+    stored = ImageSet(
+        labels=images.labels,
+        preprocessing=images.preprocessing,
+        files=[images.encoded(index) for index in range(2)],
+    )
+    assert torch.equal(stored.take(stored.everything), torch.from_numpy(vectors))

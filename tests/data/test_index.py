@@ -65,7 +65,9 @@ class Watch:
 
 def same(one: ImageSet, two: ImageSet) -> bool:
     return (
-        one.files == two.files and np.array_equal(one.labels, two.labels) and one.preprocessing == two.preprocessing
+        one.files == two.files
+        and np.array_equal(one.labels, two.labels)
+        and one.preprocessing == two.preprocessing
     )
 
 

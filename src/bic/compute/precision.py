@@ -12,17 +12,13 @@ ROUNDS = 3
 MIN_SPEEDUP = 1.1  # over float32, below which bfloat16 is not used
 
 
-def computing_in(
-    precision: str, device: torch.device | str
-) -> AbstractContextManager[None]:
+def computing_in(precision: str, device: torch.device | str) -> AbstractContextManager[None]:
     """In this context backbones compute in `precision`. Weights, logits and losses stay float32."""
     device_type = torch.device(device).type
     return torch.autocast(device_type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def quickest_precision(
-    network: nn.Module, images: Tensor, progress: Progress, device: str
-) -> str:
+def quickest_precision(network: nn.Module, images: Tensor, progress: Progress, device: str) -> str:
     """`bfloat16` where training on this batch is faster in it, else `float32`. Says which and why.
 
     CPUs with native bfloat16 train up to twice as fast in it; others are many times slower.

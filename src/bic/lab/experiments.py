@@ -115,9 +115,7 @@ DEGRADATION = {"icarl": (31.1, 45.2), "eeil": (15.1, 37.2), "bic": (10.5, 16.0)}
 LESS_WITH_SCALE = "degradation grows less with scale for bic than for EEIL and iCaRL"
 
 
-def _at_scale(
-    title: str, base: Settings, metric: Literal["top1", "top5"] = "top1"
-) -> Panel:
+def _at_scale(title: str, base: Settings, metric: Literal["top1", "top5"] = "top1") -> Panel:
     """One of the two scales at which the paper measures degradation."""
     return Panel(title, (*_methods(base, DEGRADATION), _joint(base)), metric)
 

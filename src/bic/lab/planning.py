@@ -71,9 +71,7 @@ def _check(plan: Plan, dataset: Dataset) -> None:
     preprocessing = dataset.train.preprocessing
     with seeded("check"):  # that the network can be built
         Network(
-            learning.recipe.backbone,
-            channels=preprocessing.channels,
-            image_size=preprocessing.size,
+            learning.recipe.backbone, channels=preprocessing.channels, image_size=preprocessing.size
         )
 
 

@@ -26,8 +26,8 @@ from bic.lab.plan import Plan, RunConfig, learning_for
 from bic.lab.planning import make_plan, measured
 from bic.lab.steps import class_order, protocol_steps
 from bic.learn.learner import Learner
+from bic.learn.lesson import Learned
 from bic.learn.methods import find_method
-from bic.learn.step import Learned
 from bic.model.evaluate import evaluate, forgetting
 from bic.model.model import Model
 from bic.progress import Progress
@@ -170,13 +170,10 @@ def _refuse_compiling(plan: Plan) -> None:
     if not plan.learning.compile:
         return
     if world().size > 1:
-        raise UserError(
-            "several processes cannot train a compiled network", "leave out {compile}"
-        )
+        raise UserError("several processes cannot train a compiled network", "leave out {compile}")
     if plan.learning.precision == "bfloat16":
         raise UserError(
-            "a compiled network trains in float32 only",
-            "leave out {compile} or {recipe.precision}",
+            "a compiled network trains in float32 only", "leave out {compile} or {recipe.precision}"
         )
 
 

@@ -174,10 +174,7 @@ class _Problem:
         gradient = residuals @ self.weight
         both = self.weight @ (mean * (1 - mass))
         hessian = np.array(
-            [
-                [self.weight @ (square - mean**2), both],
-                [both, self.weight @ (mass * (1 - mass))],
-            ]
+            [[self.weight @ (square - mean**2), both], [both, self.weight @ (mass * (1 - mass))]]
         )
         # β = shift − slope·centre/scale, so penalty·β²/2 pulls along this direction.
         direction = np.array([-self.centre / self.scale, 1.0])

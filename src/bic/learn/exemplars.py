@@ -5,31 +5,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bic.data.images import ImageSet, Indices
-from bic.learn.memory import by_class
+from bic.data.images import ImageSet, Indices, join
+from bic.learn.lesson import Lesson
+from bic.learn.memory import Memory, by_class, files_of
 from bic.model.features import extract
-from bic.model.network import Network
-from bic.progress import Progress
+from bic.model.model import Model
 
 
-def rank_by_herding(
-    network: Network, images: ImageSet, limit: int, progress: Progress
-) -> dict[int, Indices]:
-    """The best `limit` images of each class by herding, best first."""
-    features, readable = extract(network, images, progress)
+def remember(
+    lesson: Lesson, model: Model, memory: Memory, *, new: ImageSet, held_out: Indices
+) -> None:
+    """Store the step's best images in the memory, and those of its images that are held out.
+
+    A known class competes with the exemplars that it has already.
+    """
+    labels = np.unique(new.labels).tolist()
+    known = [label for label in labels if label in memory.classes]
+    candidates = join([new, memory.train_images(known)])
+    limit = memory.images_per_class(len(model.classes))
+    if limit is None:
+        limit = len(candidates)
     ranked = {}
+    for label, best in rank(lesson, model, candidates, limit).items():
+        ranked[label] = files_of(candidates, best)
+    images = lesson.step.train
+    held_out_files = {}
+    for label, rows in by_class(images.labels[held_out]).items():
+        held_out_files[label] = list(files_of(images, held_out[rows]))
+    memory.store(ranked, held_out_files)
+
+
+def rank(lesson: Lesson, model: Model, images: ImageSet, limit: int) -> dict[int, Indices]:
+    """The best `limit` images of each class, best first."""
+    ranked = {}
+    if lesson.learning.exemplars == "random":
+        draws = lesson.draws("exemplars")
+        for label, members in by_class(images.labels).items():
+            ranked[label] = draws.permutation(members)[:limit]
+        return ranked
+    features, readable = extract(model.network, images, lesson.progress)
     for label, members in by_class(images.labels[readable]).items():
         ranked[label] = readable[members[herd(features[members], limit)]]
-    return ranked
-
-
-def rank_at_random(
-    images: ImageSet, limit: int, draws: np.random.Generator
-) -> dict[int, Indices]:
-    """`limit` random images of each class."""
-    ranked = {}
-    for label, members in by_class(images.labels).items():
-        ranked[label] = draws.permutation(members)[:limit]
     return ranked
 
 
@@ -44,9 +60,9 @@ def herd(features: Tensor, count: int) -> Indices:
     target = mean.clone()
     is_taken = torch.zeros(len(features), dtype=torch.bool)
     chosen = np.empty(min(count, len(features)), dtype=np.int64)
-    for rank in range(len(chosen)):
+    for place in range(len(chosen)):
         best = int((features @ target).masked_fill(is_taken, -torch.inf).argmax())
-        chosen[rank] = best
+        chosen[place] = best
         is_taken[best] = True
         target += mean - features[best]
     return chosen

@@ -15,10 +15,11 @@ from bic.data.images import ImageSet, Labels
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.learning import Learning
+from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
 from bic.learn.memory import Memory
 from bic.learn.methods import find_method
 from bic.learn.requirements import check_images, check_memory
-from bic.learn.step import Checkpoint, Learned, Step, StepLearner
+from bic.learn.step import learn_step
 from bic.model.model import Model
 from bic.progress import Progress
 
@@ -95,21 +96,20 @@ class Learner:
         Raises UserError for images or labels that cannot be used and for a memory that is too small.
         """
         step = self._make_step(images, labels, classes, everything)
-        memory = copy.deepcopy(self._memory) or self._empty_memory(step.train.preprocessing)
-        step_learner = StepLearner(
+        memory = copy.deepcopy(self._memory)
+        if memory is None:
+            memory = self._empty_memory(step.train.preprocessing)
+        lesson = Lesson(
             learning=self.learning,
             step=step,
-            model=self._model,
-            memory=memory,
-            preprocessing=step.train.preprocessing,
-            progress=self.progress,
             title=title or f"step {step.number}",
+            progress=self.progress,
             device=self.device,
             workers=self.workers,
             resume=resume,
             save=save,
         )
-        model, learned = step_learner.learn()
+        model, learned = learn_step(lesson, self._model, memory)
         self._model = model
         self._memory = memory
         return learned
@@ -182,7 +182,8 @@ def _numbered(
         names, numbers = _named(labels)
     if len(numbers) != len(images):
         raise UserError(
-            f"there are {len(images):,} images and {len(numbers):,} labels", "pass one label per image"
+            f"there are {len(images):,} images and {len(numbers):,} labels",
+            "pass one label per image",
         )
     if not len(numbers):
         raise UserError("there are no images to learn from", "pass some")

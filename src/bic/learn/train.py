@@ -13,6 +13,7 @@ from bic.compute.precision import computing_in
 from bic.compute.seeding import seeded
 from bic.data.batches import Batches
 from bic.errors import UserError
+from bic.learn.lesson import Tensors
 from bic.learn.losses import Losses
 from bic.learn.optimiser import Muon
 from bic.learn.recipe import Recipe
@@ -21,7 +22,6 @@ from bic.model.network import Network, compiled_forward
 from bic.progress import Task
 from bic.randomness import generator
 
-Tensors = dict[str, Tensor]
 # (logits, labels, teacher's logits or None) → named terms
 BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Losses]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bic.data.batches import plain_batches
+from bic.data.decode_pool import decoding, default_processes
 from bic.data.fitting import fitted
 from bic.data.from_python import Images, as_image_set
-from bic.data.decode_pool import decoding, default_processes
 from bic.data.preprocessing import Preprocessing
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.network import Network

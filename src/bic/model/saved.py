@@ -137,7 +137,14 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
         if found.get("format", 1) == 1:
             found, named = _from_format_1(found, named)
         checked = ModelDescription.model_validate(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ValidationError,
+    ) as error:
         raise _damaged(place, str(error).splitlines()[0]) from error
     except safetensors.SafetensorError as error:
         raise _damaged(place, str(error)) from error
@@ -206,9 +213,7 @@ def _network(
     return network
 
 
-def _answer(
-    described: AnswerDescription, state: Tensors, model: Model, *, trust: bool
-) -> Answer:
+def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust: bool) -> Answer:
     shape = (len(model.classes), model.network.num_features)
     if described.kind == RawHead.kind:
         return RawHead()

@@ -88,5 +88,7 @@ def _flag(name: str, value: Any) -> list[str]:
 def _assignments(path: str, value: Any) -> list[str]:
     """`--set` for one setting, or for each setting of a table."""
     if isinstance(value, Mapping):
-        return [word for key, inner in value.items() for word in _assignments(f"{path}.{key}", inner)]
+        return [
+            word for key, inner in value.items() for word in _assignments(f"{path}.{key}", inner)
+        ]
     return ["--set", f"{path}={json.dumps(value, ensure_ascii=False)}"]

@@ -52,9 +52,7 @@ def _averages(variant: Variant) -> dict[str, float | None]:
     }
 
 
-def _papers_result(
-    variant: Variant, published: list[Published]
-) -> tuple[float, str, str] | None:
+def _papers_result(variant: Variant, published: list[Published]) -> tuple[float, str, str] | None:
     """The paper's final accuracy for this variant, its metric and its table."""
     if not variant.complete:
         return None

@@ -15,13 +15,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from bic.errors import UserError
 from bic.report.command import asked_of, command
 from bic.report.comparison_table import curves, duration, rows
-from bic.report.comparisons import (
-    TRAINING,
-    Comparison,
-    comparisons,
-    headline,
-    protocol_differences,
-)
+from bic.report.comparisons import TRAINING, Comparison, comparisons, headline, protocol_differences
 from bic.report.details import classes_to_picture, details
 from bic.report.plans import Settings, differing, flat, name_in_words
 from bic.report.runs import GIVE_RUNS, Run, find, load
@@ -100,7 +94,9 @@ def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> s
     )
     return templates.get_template("page.html").render(
         version=__version__,
-        comparisons=[(comparison, headline(comparison), rows(comparison)) for comparison in compared],
+        comparisons=[
+            (comparison, headline(comparison), rows(comparison)) for comparison in compared
+        ],
         notices=[*_notices(compared, labels), *damaged],
         runs=[_how_it_was_made(run, labels[id(run)]) for run in ordered],
         settings=_settings(ordered),

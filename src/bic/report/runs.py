@@ -13,14 +13,7 @@ import numpy as np
 from bic.errors import UserError
 from bic.report.measures import Ints
 from bic.report.plans import Settings, plan_of
-from bic.store.results import (
-    Result,
-    StepResult,
-    parse_result,
-    read_config,
-    read_json,
-    read_result,
-)
+from bic.store.results import Result, StepResult, parse_result, read_config, read_json, read_result
 
 GIVE_RUNS = "give a folder that bic run has written, or a folder of such folders"
 COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
@@ -65,7 +58,9 @@ class Run:
         final = self.path / "model/memory.parquet"
         if final.is_file():
             return final
-        kept = [file for file in self.path.glob("checkpoint/step-*/memory.parquet") if file.is_file()]
+        kept = [
+            file for file in self.path.glob("checkpoint/step-*/memory.parquet") if file.is_file()
+        ]
         return max(kept, key=lambda file: file.stat().st_mtime, default=None)
 
     def predictions(self) -> list[Predictions] | None:
@@ -115,7 +110,9 @@ def load(path: Path) -> Run:
     try:
         plan = plan_of(result.config)
     except UserError as error:
-        raise UserError(f"{path} is damaged or not a run ({error.problem})", "run it again") from error
+        raise UserError(
+            f"{path} is damaged or not a run ({error.problem})", "run it again"
+        ) from error
     contradiction = _contradiction(result)
     if contradiction is not None:
         raise UserError(f"{path} is damaged ({contradiction})", "run it again")

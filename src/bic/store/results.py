@@ -105,7 +105,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     recorded = read_json(folder, "config.json", "format", "asked", "plan")
     if not isinstance(recorded["format"], int) or recorded["format"] > FORMAT:
         version = recorded.get("version")
-        raise UserError(f"{folder} was written by a newer version of bic ({version})", "upgrade bic")
+        raise UserError(
+            f"{folder} was written by a newer version of bic ({version})", "upgrade bic"
+        )
     for part in ("asked", "plan"):
         if not isinstance(recorded[part], dict):
             raise UserError(f"{folder} has no readable config.json", f"{GIVE_A_RUN}, undamaged")
@@ -121,9 +123,7 @@ def read_result(folder: Path) -> Result:
         )
     content = read_json(folder, "result.json", "steps", "complete")
     if not content["steps"]:
-        raise UserError(
-            f"{folder} has a result.json without any step", f"{GIVE_A_RUN}, undamaged"
-        )
+        raise UserError(f"{folder} has a result.json without any step", f"{GIVE_A_RUN}, undamaged")
     return parse_result(content, folder / "result.json")
 
 

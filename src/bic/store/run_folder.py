@@ -18,7 +18,8 @@ from bic import files
 from bic.compute.distributed import world
 from bic.errors import UserError
 from bic.learn.learner import Learner
-from bic.learn.step import STAGE1, Checkpoint
+from bic.learn.lesson import Checkpoint
+from bic.learn.stage1 import STAGE1
 from bic.model.saved import DESCRIPTION, WEIGHTS, model_files, model_of, write_tensors
 from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__

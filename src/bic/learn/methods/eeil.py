@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class EeilSettings(MethodSettings):
     """Gradient noise, and the balanced fine-tuning after every step."""
 
-    gradient_noise: float = Field(0.3, ge=0)  # std in the first epoch, on gradients summed over the batch
+    gradient_noise: float = Field(
+        0.3, ge=0
+    )  # std in the first epoch, on gradients summed over the batch
     balanced_epochs: int = Field(0, ge=0)  # 0: 3/7 of the recipe's epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: those of the recipe
 

@@ -1,37 +1,42 @@
-// Every class: how well it is known now, before correction, and at its best.
+// The table of all classes: accuracy now, without correction, and at its best.
 
 const bar = (value) => {
   const filled = make("i");
   filled.style.width = `${value}%`;
   return make("span", { class: "bar", "aria-hidden": "true" }, filled);
 };
-const share = (row, value) => (value === null ? "–" : make("span", { class: "valued" }, bar(value), `${value.toFixed(1)} %`));
-const points = (row, value) => (value === null ? "–" : value.toFixed(1));
-const column = (name) => (one) => run().classes[name][one];
-const forgetting = (one) => {
-  const [best, now] = [column("best")(one), column("after")(one)];
-  return best === null || now === null ? null : best - now;
-};
-const gain = (one) => {
-  const [before, now] = [column("before")(one), column("after")(one)];
-  return before === null || now === null ? null : now - before;
+const barCell = (row, value) =>
+  value === null ? "–" : make("span", { class: "valued" }, bar(value), `${value.toFixed(1)} %`);
+const pointsCell = (row, value) => (value === null ? "–" : value.toFixed(1));
+const column = (name) => (classNumber) => run().classes[name][classNumber];
+const difference = (first, second) => (classNumber) => {
+  const [from, to] = [column(first)(classNumber), column(second)(classNumber)];
+  return from === null || to === null ? null : to - from;
 };
 
 const classTable = addTable($("class-table"), "Every class", [
-  { title: "Class", left: true, first: "ascending", value: (one) => names()[one], cell: pictured },
+  {
+    title: "Class",
+    left: true,
+    first: "ascending",
+    value: (classNumber) => names()[classNumber],
+    cell: pictured,
+  },
   { title: "Learned in step", first: "ascending", value: groupOf },
-  { title: "Accuracy", first: "ascending", value: column("after"), cell: share },
-  { title: "Raw", first: "ascending", value: column("before"), cell: points },
-  { title: "Gain over raw", value: gain, cell: points },
-  { title: "Best before", value: column("best"), cell: points },
-  { title: "Forgetting", value: forgetting, cell: points },
+  { title: "Accuracy", first: "ascending", value: column("after"), cell: barCell },
+  { title: "Raw", first: "ascending", value: column("before"), cell: pointsCell },
+  { title: "Gain over raw", value: difference("before", "after"), cell: pointsCell },
+  { title: "Best before", value: column("best"), cell: pointsCell },
+  { title: "Forgetting", value: difference("after", "best"), cell: pointsCell },
 ], { sort: 6, page: 10 });
 
 function fillClasses() {
   const known = Boolean(run().classes);
-  $("classes-empty").hidden = known;
-  $("classes-body").hidden = !known;
-  $("calibration-empty").hidden = known;
-  $("calibration-body").hidden = !known;
-  if (known) classTable.fill(names().map((_, index) => index), (one) => names()[one]);
+  for (const section of ["classes", "calibration"]) {
+    $(`${section}-empty`).hidden = known;
+    $(`${section}-body`).hidden = !known;
+  }
+  if (!known) return;
+  const classNumbers = names().map((_, number) => number);
+  classTable.fill(classNumbers, (classNumber) => names()[classNumber]);
 }

@@ -2,9 +2,9 @@
 
 function pickRun(number) {
   state.run = number;
-  const steps = run().steps.length;
-  $("step").max = steps;
-  pickStep(steps);
+  const numSteps = run().steps.length;
+  $("step").max = numSteps;
+  pickStep(numSteps);
   prepareConfusions();
   fillClasses();
   refresh();
@@ -13,7 +13,7 @@ function pickRun(number) {
 function pickStep(number) {
   state.step = number;
   $("step").value = number;
-  const name = `${number} of ${run().steps.length}, ${step().seen.toLocaleString("en")} classes`;
+  const name = `${number} of ${run().steps.length}, ${withCommas(step().seen)} classes`;
   $("step-name").textContent = name;
   $("step").setAttribute("aria-valuetext", name);
   view.range = null;
@@ -24,23 +24,42 @@ function pickStep(number) {
 function pickProtocol(number) {
   state.protocol = number;
   const { curves, papers } = data.protocols[number];
+  const isKnown = (metric) =>
+    [...curves, ...papers].some((curve) => curve[metric]?.some((value) => value !== null));
+  const isCorrected = ({ uncorrected, top1 }) =>
+    uncorrected.some((value, index) => value !== top1[index]);
   for (const input of document.querySelectorAll("[name=metric]")) {
-    const known = [...curves, ...papers].some((curve) => curve[input.value]?.some((value) => value !== null));
-    const differs = input.value !== "raw" || curves.some((curve) => curve.raw.some((value, index) => value !== curve.top1[index]));
-    input.closest("label").hidden = !known || !differs;
+    const adds = input.value !== "uncorrected" || curves.some(isCorrected);
+    input.closest("label").hidden = !isKnown(input.value) || !adds;
   }
-  state.metric = papers.some((curve) => curve.top5) ? "top5" : "top1"; // as in the paper
+  // The paper reports top-5 for some data sets.
+  state.metric = papers.some((curve) => curve.top5) ? "top5" : "top1";
   document.querySelector(`[name=metric][value=${state.metric}]`).checked = true;
   writeNumbers();
 }
 
-const onChange = (id, act) => $(id).addEventListener("change", (event) => { act(event.target.value); refresh(); });
+function onChange(id, act) {
+  $(id).addEventListener("change", (event) => {
+    act(event.target.value);
+    refresh();
+  });
+}
+
 onChange("run", (value) => pickRun(Number(value)));
 onChange("protocol", (value) => pickProtocol(Number(value)));
-onChange("metric", (value) => { state.metric = value; writeNumbers(); });
+onChange("metric", (value) => {
+  state.metric = value;
+  writeNumbers();
+});
 onChange("level", setLevel);
-onChange("pairs-side", (value) => { view.side = value; fillPairs(); });
-$("step").addEventListener("input", (event) => { pickStep(Number(event.target.value)); refresh(); });
+onChange("pairs-side", (value) => {
+  view.side = value;
+  fillPairs();
+});
+$("step").addEventListener("input", (event) => {
+  pickStep(Number(event.target.value));
+  refresh();
+});
 $("unzoom").addEventListener("click", () => zoom(null));
 
 $("theme").addEventListener("click", () => {
@@ -59,13 +78,13 @@ for (const button of document.querySelectorAll(".copy")) {
 let width = innerWidth;
 let waiting;
 addEventListener("resize", () => {
-  if (width === innerWidth) return; // a phone's address bar comes and goes
+  if (width === innerWidth) return; // on a phone, the address bar appears and disappears
   width = innerWidth;
   clearTimeout(waiting);
   waiting = setTimeout(refresh, 150);
 });
 
-// On paper everything is drawn, in the light and in the width of a sheet.
+// In print, all charts are drawn, in light colours and as wide as a sheet of paper.
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");
   drawAll();
@@ -76,10 +95,10 @@ addEventListener("afterprint", () => {
 });
 
 pickProtocol(0);
-// A run with a correction shows most.
-const first = Math.max(0, data.runs.findIndex((each) => each.second === "correction"));
+// Start with a run that has a correction: it shows the most.
+const first = Math.max(0, data.runs.findIndex(({ second }) => second === "correction"));
 $("run").value = first;
 pickRun(first);
 
-// Plotly's script comes last in the page, so that tables and controls need not wait for it.
+// Plotly's script is the last on the page, so that tables and controls do not wait for it.
 addEventListener("DOMContentLoaded", refresh);

@@ -1,4 +1,5 @@
-// What all parts of the page use: the data, the state, and charts that are drawn once they come into view.
+// What all parts of the page use: the data, the state, and charts that are drawn when they come
+// into view.
 
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
@@ -7,9 +8,12 @@ const run = () => data.runs[state.run];
 const step = () => run().steps[state.step - 1];
 const names = () => data.names[run().names];
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+const withCommas = (number) => number.toLocaleString("en");
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
-// Plotly reads a little HTML in its texts; a class name is only ever text.
-const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+// Plotly interprets some HTML in its texts, but class names are plain text.
+const plain = (text) =>
+  String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -21,17 +25,20 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// The names of the two answers: raw scores, and what the method makes of them.
+// The names of the predictions: of the raw logits, and of the correction or the method's own
+// classifier.
 function sides() {
   const second = run().second;
   if (second === "correction") return { before: "before correction", after: "after correction" };
-  if (second === "classifier") return { before: "raw scores", after: "the method’s own classifier" };
-  return { after: "answers" };
+  if (second === "classifier") {
+    return { before: "raw logits", after: "the method’s own classifier" };
+  }
+  return { after: "predictions" };
 }
 
-// Where the group of step `number` (from 1) begins and ends, in class numbers.
+// The class numbers at which the group of step `number` (from 1) begins and ends.
 const group = (number) => [run().steps[number - 2]?.seen ?? 0, run().steps[number - 1].seen];
-const groupOf = (one) => run().steps.findIndex((each) => one < each.seen) + 1;
+const groupOf = (classNumber) => run().steps.findIndex(({ seen }) => classNumber < seen) + 1;
 
 const probe = document.body.appendChild(make("i", { hidden: "" }));
 function colour(name) {
@@ -39,36 +46,58 @@ function colour(name) {
   return getComputedStyle(probe).color;
 }
 const dark = () => colour("card") !== "rgb(255, 255, 255)";
-// Of the methods' colours, those too dark for a dark page, and one that would then be too near another.
+
+// On a dark page, dark colours of methods are replaced: these three by hand, so that they differ
+// from each other and from the rest, and all others by a mixture with white.
 const lighter = { "#000000": "#ffffff", "#0072B2": "#2f86d0", "#56B4E9": "#a3dcff" };
-const onPage = (shade) => (dark() && lighter[shade]) || shade;
+function onPage(shade) {
+  if (!dark()) return shade;
+  if (lighter[shade]) return lighter[shade];
+  const channels = [1, 3, 5].map((start) => parseInt(shade.slice(start, start + 2), 16));
+  const [red, green, blue] = channels;
+  const brightness = 0.299 * red + 0.587 * green + 0.114 * blue;
+  if (brightness > 95) return shade;
+  const mixed = channels.map((channel) => Math.round((channel + 255) / 2));
+  return `rgb(${mixed.join(", ")})`;
+}
 
 function axis(title, more = {}) {
   const shade = colour("line");
   return {
     title: { text: title, font: { size: 13, color: colour("muted") }, standoff: 8 },
-    gridcolor: shade, linecolor: shade, zeroline: false, automargin: true, ...more,
+    gridcolor: shade,
+    linecolor: shade,
+    zeroline: false,
+    automargin: true,
+    ...more,
   };
 }
 
 function layout(more) {
   const ink = colour("ink");
+  const muted = colour("muted");
+  const transparent = "rgba(0,0,0,0)";
   return {
     margin: { l: 50, r: 12, t: 26, b: 40 },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("muted"), activecolor: ink },
+    paper_bgcolor: transparent,
+    plot_bgcolor: transparent,
+    modebar: { bgcolor: transparent, color: muted, activecolor: ink },
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: ink },
-    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("muted"), font: { color: ink }, align: "left" },
+    hoverlabel: {
+      bgcolor: colour("card"), bordercolor: muted, font: { color: ink }, align: "left",
+    },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 12.5 } },
     ...more,
   };
 }
 
-// A chart is a function that gives { traces, layout }.
+// A chart is a function that returns { traces, layout }.
 const charts = new Map();
-// No toolbar where nothing hovers, since it would always lie over the chart; and never a button that uploads.
+// On a touch screen the toolbar would always cover the chart. No button uploads the data.
 const config = {
-  displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  displaylogo: false,
+  showSendToCloud: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
 };
 
@@ -92,7 +121,8 @@ const watcher = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "200px" });
 
-// Its box is shown while `when` says so; `drawn` is called once, with the element, after the first drawing.
+// The chart is shown while `when()` is true. `drawn(element)` is called once, after the first
+// drawing.
 function addChart(id, figure, { when = () => true, drawn = null } = {}) {
   charts.set(id, { figure, when, drawn, stale: true, visible: false });
   watcher.observe($(id));
@@ -102,7 +132,7 @@ function drawAll() {
   for (const id of charts.keys()) draw(id);
 }
 
-// After a change of state: what is in view now, the rest when it comes into view.
+// After a change of state: redraw the charts in view now, the others when they come into view.
 function refresh() {
   for (const [id, chart] of charts) {
     chart.stale = true;

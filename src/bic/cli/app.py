@@ -1,0 +1,103 @@
+"""The application object, flags that several commands share, and how errors are printed."""
+
+import os
+import sys
+import warnings
+from typing import Annotated, TypeAlias
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+from bic.errors import BicError, LostError
+from bic.progress import Progress
+from bic.version import __version__
+
+app = App(
+    name="bic",
+    help="Teach an image classifier new classes batch by batch, without forgetting the old ones.",
+    version=__version__,
+    suppress_keyboard_interrupt=False,
+    help_format="markdown",
+    help_epilogue="Start with `bic demo`. The `--help` of every command has examples.",
+)
+
+
+def flag(text: str, name: str | None = None) -> Parameter:
+    """A flag with a help text, without a --no- form and without a default in the help."""
+    return Parameter(name, help=text, negative="", show_default=False)
+
+
+Quiet = Annotated[bool, flag("Print results only, no progress.")]
+SkipBad = Annotated[bool, flag("Leave out broken images instead of stopping.")]
+Text: TypeAlias = str | None
+Number: TypeAlias = int | None
+
+
+def progress_for(quiet: bool) -> Progress:
+    return Progress("quiet" if quiet else "auto")
+
+
+def as_flag(name: str, value: str | None) -> str:
+    """A setting as the command line writes it.
+
+    >>> as_flag("held_out", "0.2"), as_flag("memory", None)
+    ('--held-out 0.2', '--memory')
+    >>> as_flag("recipe.learning_rate", None), as_flag("recipe.image_size", "32")
+    ('--set recipe.learning_rate=VALUE', '--set recipe.image_size=32')
+    """
+    if "." in name or name in ("class_order", "correction_penalty"):
+        return f"--set {name}={'VALUE' if value is None else value}"
+    written = f"--{name.replace('_', '-')}"
+    return written if value is None else f"{written} {value}"
+
+
+def main() -> None:
+    """Run a command. Exit code 2 for a user's mistake, 1 for a failure; no traceback."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    rank = os.environ.get("RANK")  # set by torchrun; rank 0 speaks for all processes
+    if rank in (None, "0"):
+        warnings.showwarning = lambda message, *_, **__: console.print(
+            f"warning: {message}", markup=False
+        )
+    else:
+        warnings.simplefilter("ignore")
+    try:
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
+        return
+    except LostError as error:
+        message = error.phrased(as_flag)
+        code = 1
+    except BicError as error:
+        message = error.phrased(as_flag)
+        code = 2
+    except CycloptsError as error:
+        command = " ".join(["bic", *(error.command_chain or ())])
+        message = f"{str(error).rstrip('.')}; {command} --help tells more"
+        code = 2
+    except KeyboardInterrupt:
+        message = "stopped; run the same command again to continue"
+        code = 130
+    except Exception as error:
+        if os.environ.get("BIC_TRACEBACK"):
+            raise
+        message = _failure(error)
+        code = 1
+    speaker = "bic" if rank is None else f"bic (process {rank})"
+    console.print(f"{speaker}: {' '.join(message.split())}", markup=False)
+    sys.exit(code)
+
+
+def _failure(error: Exception) -> str:
+    if _is_out_of_memory(error):
+        return (
+            f"out of memory ({str(error).splitlines()[0][:120]}); free some and run the same "
+            "command again, or lower recipe.batch_size and choose another --out"
+        )
+    return f"failed: {type(error).__name__}: {error}; set BIC_TRACEBACK=1 to see where"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, numpy or torch ran out of memory. Does not import torch."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(text in str(error) for text in ("can't allocate memory", "not enough memory"))

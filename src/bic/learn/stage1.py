@@ -1,0 +1,156 @@
+"""Stage 1: grow the network by the new classes and train it."""
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bic.compute.seeding import seeded
+from bic.data.batches import Batches
+from bic.data.decode_pool import decode_all
+from bic.data.images import ImageSet, join
+from bic.learn.exemplars import rank
+from bic.learn.lesson import Lesson, Tensors
+from bic.learn.losses import Losses
+from bic.learn.memory import Memory
+from bic.learn.recipe import Recipe
+from bic.learn.teacher import Teacher
+from bic.learn.train import Training, fit, without_prefix
+from bic.model.model import Model
+
+STAGE1 = "stage 1"
+BALANCED = "balanced fine-tuning"
+MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
+
+
+def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
+    """The model to train: new, or a copy of the one before, with a head row for each new class."""
+    known = () if before is None else before.classes
+    classes_per_step = () if before is None else before.classes_per_step
+    with seeded(lesson.learning.seed, "weights", lesson.step.number):
+        if before is None or lesson.method.starts_afresh:
+            model = Model.fresh(lesson.learning.recipe.backbone, train.preprocessing)
+            measured = lesson.draws("measure").permutation(len(train))[:MEASURED_IMAGES]
+            images, _ = train.take_readable(np.sort(measured), decode=decode_all)
+            model.network.prepare(images)
+        else:
+            network = copy.deepcopy(before.network)
+            model = Model(network, before.backbone, before.preprocessing)
+        model.classes = known + lesson.step.new_classes
+        model.classes_per_step = (*classes_per_step, len(lesson.step.new_classes))
+        model.network.head.grow(len(model.classes) - model.network.num_classes)
+    return model.to(lesson.device)
+
+
+def train_network(
+    lesson: Lesson,
+    model: Model,
+    memory: Memory,
+    *,
+    train: ImageSet,
+    new: ImageSet,
+    before: Model | None,
+    teacher: Teacher | None,
+) -> None:
+    """Train the model's network in place. `train` are all images of the step, `new` the new ones."""
+    method = lesson.method
+    if lesson.resumed(BALANCED) is None:
+        afresh = before is None or method.starts_afresh
+        recipe = scaled_recipe(lesson, len(model.classes)).in_step(afresh=afresh)
+        _train(lesson, STAGE1, model, train, teacher, recipe)
+    if method.balanced_phase and teacher is not None:
+        _balance(lesson, model, memory, new)
+    if method.after_training is not None and before is not None and lesson.step.new_classes:
+        method.after_training(model.network, len(before.classes))
+
+
+def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
+    """The recipe, with a rate for the classes seen if the method needs one and no total is known."""
+    recipe = lesson.learning.recipe
+    rate_per_class = lesson.method.rate_per_class
+    if rate_per_class is None or lesson.learning.num_classes is not None:
+        return recipe
+    scale = rate_per_class * num_seen
+    weight_decay = recipe.optimiser.weight_decay / scale
+    optimiser = recipe.optimiser.model_copy(update={"weight_decay": weight_decay})
+    learning_rate = recipe.learning_rate * scale
+    return recipe.model_copy(update={"learning_rate": learning_rate, "optimiser": optimiser})
+
+
+def _train(
+    lesson: Lesson,
+    phase: str,
+    model: Model,
+    images: ImageSet,
+    teacher: Teacher | None,
+    recipe: Recipe,
+) -> None:
+    """One phase of training, from its start or from where it was interrupted."""
+    training = Training.start(model.network, recipe)
+    if lesson.learning.compile:
+        training.compile(model.network, teacher)
+    resume = lesson.resumed(phase)
+    if resume is not None:
+        training.restore(resume.tensors, resume.epoch)
+    teacher_tensors: Tensors = {}
+    if phase == BALANCED and teacher is not None:
+        for name, tensor in teacher.network.state_dict().items():
+            teacher_tensors[f"teacher.{name}"] = tensor
+
+    title = f"{lesson.title}, {phase}"
+    total = recipe.epochs * len(images)
+    with lesson.progress.task(title, total, done=training.epoch * len(images)) as task:
+
+        def loss(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
+            losses = lesson.method.loss(logits, labels, targets, model.classes_per_step)
+            if "distillation" in losses:
+                losses["distillation"] = losses["distillation"] * recipe.distillation_factor
+            return losses
+
+        def after_epoch() -> None:
+            task.name = f"{title}, epoch {training.epoch}/{recipe.epochs}"
+            tensors = {**training.tensors(), **teacher_tensors}
+            lesson.save_checkpoint(phase, training.epoch, tensors)
+
+        batches = Batches(
+            images,
+            (lesson.learning.seed, phase, lesson.step.number),
+            batch_size=recipe.batch_size,
+            augmentation=recipe.augmentation,
+            workers=lesson.workers,
+            pinned=lesson.device != "cpu" and torch.cuda.is_available(),
+        )
+        fit(
+            training,
+            batches,
+            loss,
+            recipe,
+            teacher=teacher,
+            gradient_noise=lesson.method_setting("gradient_noise", 0.0),
+            after_epoch=after_epoch,
+            task=task,
+        )
+
+
+def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet) -> None:
+    """EEIL's fine-tuning on equally many images per class, with the network as its own teacher."""
+    resume = lesson.resumed(BALANCED)
+    if resume is not None:
+        model.network.load_state_dict(without_prefix(resume.tensors, "teacher."))
+    num_images = max(len(kept.train) for kept in memory.classes.values())
+    chosen = np.concatenate(list(rank(lesson, model, new, num_images).values()))
+    images = join([new.select(chosen), memory.train_images()])
+    recipe = balanced_recipe(lesson, len(model.classes))
+    _train(lesson, BALANCED, model, images, Teacher(model.network, None), recipe)
+
+
+def balanced_recipe(lesson: Lesson, num_seen: int) -> Recipe:
+    """A tenth of the learning rate; 3/7 of the epochs unless the settings say otherwise."""
+    recipe = scaled_recipe(lesson, num_seen).slower(0.1)
+    epochs = lesson.method_setting("balanced_epochs", 0) or max(1, round(recipe.epochs * 3 / 7))
+    milestones = lesson.method_setting("balanced_milestones", None)
+    schedule = recipe.schedule
+    if milestones:
+        schedule = schedule.model_copy(update={"milestones": milestones})
+    return recipe.model_copy(update={"epochs": epochs, "schedule": schedule})
