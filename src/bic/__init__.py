@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bic.version import __version__
 
 if TYPE_CHECKING:
+    from bic.data.augmentation import Augmentation
     from bic.data.from_python import as_image_set
     from bic.data.images import Dataset, ImageSet
     from bic.data.open import open_dataset
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bic.learn.lesson import Learned
     from bic.learn.methods import METHODS
     from bic.learn.methods.method import Method
-    from bic.learn.recipe import Augmentation, Optimiser, Recipe, Schedule
+    from bic.learn.recipe import Optimiser, Recipe, Schedule
     from bic.learn.recipes import RECIPES
     from bic.model.answers import Correction
     from bic.model.model import Model
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 # Where each public name is defined. Modules are imported when a name is first used: torch takes two
 # seconds, which `bic --help` and `bic report` do not need.
 _HOMES = {
-    "Augmentation": "learn.recipe",
+    "Augmentation": "data.augmentation",
     "BicError": "errors",
     "Correction": "model.answers",
     "Dataset": "data.images",

@@ -1,7 +1,7 @@
 """Errors that a user can cause or meet: a problem, and a remedy.
 
-A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each face of the
-library writes them its own way: `memory` in Python, `--memory` on the command line.
+A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each face of
+the library writes them its own way: `memory` in Python, `--memory` on the command line.
 """
 
 import difflib
@@ -20,7 +20,7 @@ def in_python(name: str, value: str | None) -> str:
 
 
 class BicError(Exception):
-    """What went wrong (`problem`) and what would help (`remedy`), in one sentence without a full stop."""
+    """What went wrong (`problem`) and what would help (`remedy`), together one sentence."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)

@@ -188,12 +188,12 @@ def test_plain_batches_times_outputs_are_bounded(num_outputs: int, batch_size: i
 
 @pytest.mark.parametrize(("side", "batch_size"), [(128, 512), (256, 128), (600, 32)])
 def test_plain_batches_of_large_images_are_smaller(side: int, batch_size: int) -> None:
-    pixels = np.broadcast_to(np.zeros((1, 1, 1, 1), np.uint8), (600, 1, side, side))
     image = array_set(np.zeros((1, side, side), np.uint8), np.zeros(1, np.int64))
+    assert image.pixels is not None
     images = ImageSet(
         labels=np.zeros(600, np.int64),
         preprocessing=image.preprocessing,
-        pixels=image.take(np.zeros(1, np.int64)).expand(pixels.shape),
+        pixels=image.pixels.expand(600, -1, -1, -1),
     )
     _, indices = next(plain_batches(images))
     assert len(indices) == batch_size

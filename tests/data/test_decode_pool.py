@@ -165,7 +165,7 @@ def test_a_killed_process_ends_the_run_at_once(
         pid = decode_pool._pool.workers[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(LostError, match="was killed, most likely .*; use fewer workers"):
+        with pytest.raises(LostError, match=r"was killed, most likely .*; use fewer workers"):
             list(chain(batches, batches_of(image_set(photos)).epoch(1)))
     assert time.monotonic() - started < 60
 

@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that behaves badly in every way we know."""
+"""Downloads from a local server that fails in every way we know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = bytes(range(256)) * 4000
 
 
 class Server(ThreadingHTTPServer):
-    """Serves CONTENT; `cuts` are how many bytes each connection sends before it breaks."""
+    """Serves CONTENT. `cuts` are the numbers of bytes after which connections break."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def no_archives(monkeypatch: pytest.MonkeyPatch) -> None:
+def restored_archives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "ARCHIVES", dict(download.ARCHIVES))
 
 
@@ -83,7 +83,7 @@ def quiet() -> Progress:
     return Progress("quiet")
 
 
-def test_a_file_is_downloaded_whole(server: Server, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_is_downloaded_completely(server: Server, tmp_path: Path, quiet: Progress) -> None:
     target = fetch(server.archive(), tmp_path / "new" / "home", quiet)
     assert target == tmp_path / "new" / "home" / "toy.tar.gz"
     assert target.read_bytes() == CONTENT
@@ -110,7 +110,7 @@ def test_a_later_call_continues_an_earlier_one(
     assert server.ranges[-1] == "bytes=300000-"
 
 
-def test_a_server_that_can_not_continue_starts_again(
+def test_a_server_that_cannot_continue_starts_again(
     server: Server, tmp_path: Path, quiet: Progress
 ) -> None:
     server.knows_range = False
@@ -118,44 +118,44 @@ def test_a_server_that_can_not_continue_starts_again(
     assert fetch(server.archive(), tmp_path, quiet).read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_deletes_what_came(
+def test_a_file_with_a_wrong_checksum_is_deleted(
     server: Server, tmp_path: Path, quiet: Progress
 ) -> None:
     server.content = CONTENT[::-1]
-    with pytest.raises(UserError, match=r"is not the published file .* was deleted"):
+    with pytest.raises(UserError, match=r"is not the published one .* was deleted; run again"):
         fetch(server.archive(), tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_and_right_is_not_fetched_again(
+def test_a_complete_file_is_not_downloaded_again(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "toy.tar.gz").write_bytes(CONTENT)
     assert fetch(server.archive(), tmp_path, Progress("lines")) == tmp_path / "toy.tar.gz"
-    assert "is already there and whole" in capsys.readouterr().err
+    assert "is already there and complete" in capsys.readouterr().err
     assert server.ranges == []
 
 
-def test_what_is_there_but_wrong_is_replaced(
+def test_a_damaged_file_is_replaced(
     server: Server, tmp_path: Path, quiet: Progress
 ) -> None:
     (tmp_path / "toy.tar.gz").write_bytes(CONTENT[:-1])
     assert fetch(server.archive(), tmp_path, quiet).read_bytes() == CONTENT
 
 
-def test_an_endless_answer_is_cut(server: Server, tmp_path: Path, quiet: Progress) -> None:
+def test_an_endless_response_is_cut(server: Server, tmp_path: Path, quiet: Progress) -> None:
     archive = server.archive(num_bytes=1000)
-    with pytest.raises(UserError, match="is not the published file"):
+    with pytest.raises(UserError, match="is not the published one"):
         fetch(archive, tmp_path, quiet)
 
 
-def test_no_such_file_on_the_server(server: Server, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_that_the_server_does_not_have(server: Server, tmp_path: Path, quiet: Progress) -> None:
     url = f"http://127.0.0.1:{server.server_port}/gone.tar.gz"
     with pytest.raises(UserError, match=r"gone.tar.gz \(HTTP Error 404.*put it at .*/gone.tar.gz"):
         fetch(server.archive(url=url), tmp_path, quiet)
 
 
-def test_no_network(tmp_path: Path, quiet: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network(tmp_path: Path, quiet: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
     with Server() as closed:
         archive = closed.archive()
     monkeypatch.setitem(download.ARCHIVES, "cifar100", archive)
@@ -166,7 +166,7 @@ def test_no_network(tmp_path: Path, quiet: Progress, monkeypatch: pytest.MonkeyP
         get("cifar100", tmp_path, quiet)
 
 
-def test_a_home_that_can_not_be_written(server: Server, tmp_path: Path, quiet: Progress) -> None:
+def test_a_home_that_cannot_be_written(server: Server, tmp_path: Path, quiet: Progress) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"can't keep data in .*set BIC_DATA to a folder"):
         fetch(server.archive(), tmp_path / "file" / "home", quiet)

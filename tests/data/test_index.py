@@ -1,27 +1,29 @@
-"""The index: what need not be looked at again, and what must be."""
+"""The index: which images and folders need not be read again, and which must be."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.pictures import jpeg, picture, write_folder
 
-from bic.data.open import Dataset, ImageSet, open_dataset
-from bic.data import encoded as encoded_module
 from bic.data import index as index_module
+from bic.data import reader as reader_module
+from bic.data.images import Dataset, ImageSet
+from bic.data.open import open_dataset
 from bic.errors import UserError
 
 LONG_AGO = 10**18
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BIC_DATA", str(tmp_path / "home"))
-    monkeypatch.setattr(index_module, "FEW", 0)
+    monkeypatch.setattr(index_module, "MIN_IMAGES", 0)
     return tmp_path / "home"
 
 
@@ -33,45 +35,48 @@ def pets(tmp_path: Path) -> Path:
 
 
 def settle(folder: Path) -> None:
-    """Give everything that has changed lately a time at which a later change can be told from it."""
+    """Date everything that changed just now back, so that the next change changes its time."""
     for path in [folder, *folder.rglob("*")]:
         if path.stat().st_mtime_ns > LONG_AGO + 10**9:
             os.utime(path, ns=(LONG_AGO, LONG_AGO + path.stat().st_mtime_ns % 10**9))
 
 
 class Watch:
-    """Counts the images opened and the folders listed."""
+    """Counts the images that are opened and the folders that are listed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.opened = self.listed = 0
-        real_open, real_list = Image.open, os.listdir
+        self.opened = 0
+        self.listed = 0
+        real_open = Image.open
+        real_list = os.listdir
 
-        def opening(*args, **options):
+        def opening(*args: Any, **options: Any) -> Image.Image:
             self.opened += 1
             return real_open(*args, **options)
 
-        def listing(*args):
+        def listing(*args: Any) -> list[str]:
             self.listed += 1
             return real_list(*args)
 
-        monkeypatch.setattr(encoded_module.Image, "open", opening)
+        monkeypatch.setattr(reader_module.Image, "open", opening)
         monkeypatch.setattr(index_module.os, "listdir", listing)
 
-    def look(self, folder: Path, **options) -> tuple[int, int, Dataset]:
-        self.opened = self.listed = 0
+    def look(self, folder: Path, **options: Any) -> tuple[int, int, Dataset]:
+        self.opened = 0
+        self.listed = 0
         data = open_dataset(str(folder), keep_files=True, image_size=24, **options)
         return self.opened, self.listed, data
 
 
-def same(one: ImageSet, two: ImageSet) -> bool:
+def same(one: ImageSet, other: ImageSet) -> bool:
     return (
-        one.files == two.files
-        and np.array_equal(one.labels, two.labels)
-        and one.preprocessing == two.preprocessing
+        one.files == other.files
+        and np.array_equal(one.labels, other.labels)
+        and one.preprocessing == other.preprocessing
     )
 
 
-def test_nothing_is_opened_or_listed_twice(pets: Path, monkeypatch) -> None:
+def test_nothing_is_opened_or_listed_twice(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     opened, listed, first = watch.look(pets)
     assert (opened, listed) == (20, 4)
@@ -82,10 +87,10 @@ def test_nothing_is_opened_or_listed_twice(pets: Path, monkeypatch) -> None:
     assert first.fingerprint == again.fingerprint
 
 
-def test_what_changed_is_looked_at_again(pets: Path, monkeypatch) -> None:
+def test_changed_images_are_opened_again(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     looks = [watch.look(pets)]
-    # In place, so that its folder does not change; then added, removed, renamed.
+    # Changed in place, which does not change its folder; then added, removed, renamed.
     (pets / "train/cat/cat_3.JPEG").write_bytes(jpeg(picture(99, 31, 30)))
     settle(pets)
     looks.append(watch.look(pets))
@@ -103,7 +108,7 @@ def test_what_changed_is_looked_at_again(pets: Path, monkeypatch) -> None:
     assert len({look[2].fingerprint for look in looks}) == 5
 
 
-def test_a_file_that_broke_is_found(pets: Path, monkeypatch) -> None:
+def test_a_file_that_breaks_is_noticed(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     watch.look(pets)
     (pets / "val/cat/cat_0.JPEG").write_bytes(b"")
@@ -113,7 +118,7 @@ def test_a_file_that_broke_is_found(pets: Path, monkeypatch) -> None:
         assert watch.look(pets, skip_bad=True)[2].num_skipped == 1
 
 
-def test_a_broken_image_does_not_cost_the_look_at_the_others(pets: Path, monkeypatch) -> None:
+def test_a_broken_image_does_not_discard_the_facts_about_the_others(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     (pets / "val/dog/dog_2.JPEG").write_bytes(b"")
     with pytest.raises(UserError, match="dog_2"):
@@ -122,7 +127,7 @@ def test_a_broken_image_does_not_cost_the_look_at_the_others(pets: Path, monkeyp
     assert watch.look(pets)[0] == 1
 
 
-def test_what_changed_a_moment_ago_is_not_trusted(pets: Path, monkeypatch) -> None:
+def test_recent_changes_are_not_trusted(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     path = pets / "train/cat/cat_0.JPEG"
     os.utime(path)
@@ -131,7 +136,7 @@ def test_what_changed_a_moment_ago_is_not_trusted(pets: Path, monkeypatch) -> No
     assert watch.look(pets)[:2] == (1, 1)
 
 
-def test_only_the_wanted_classes_are_looked_at(pets: Path, monkeypatch) -> None:
+def test_only_the_wanted_classes_are_read(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     assert watch.look(pets, classes=("dog",))[:2] == (10, 2)
     assert watch.look(pets)[:2] == (10, 2)
@@ -140,7 +145,7 @@ def test_only_the_wanted_classes_are_looked_at(pets: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "foreign", "empty"])
-def test_a_damaged_index_is_not_trusted(pets: Path, home: Path, damage: str, monkeypatch) -> None:
+def test_a_damaged_index_is_not_trusted(pets: Path, home: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     _, _, first = watch.look(pets)
     (path,) = (home / "index").iterdir()
@@ -155,25 +160,23 @@ def test_a_damaged_index_is_not_trusted(pets: Path, home: Path, damage: str, mon
     assert watch.look(pets)[:2] == (0, 0)
 
 
-def test_without_a_place_for_the_index_it_goes_on(pets: Path, home: Path, monkeypatch) -> None:
+def test_an_index_that_cannot_be_written_is_done_without(pets: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.write_text("a file where the folder should be")
     watch = Watch(monkeypatch)
     assert watch.look(pets)[:2] == (20, 4)
     assert watch.look(pets)[:2] == (20, 4)
 
 
-def test_few_images_leave_no_index(pets: Path, home: Path, monkeypatch) -> None:
-    monkeypatch.setattr(index_module, "FEW", 21)
+def test_few_images_need_no_index(pets: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MIN_IMAGES", 21)
     open_dataset(str(pets))
     assert not home.exists()
 
 
-def test_the_fingerprint_of_files_reads_none_and_knows_no_place(pets: Path, monkeypatch) -> None:
+def test_a_fingerprint_depends_on_names_and_not_on_the_place(pets: Path) -> None:
     data = open_dataset(str(pets), keep_files=True)
-    pets.rename(pets.with_name("moved"))  # so that no file can be read where it was
-    expected = data.fingerprint
-    assert open_dataset("pets", pets.with_name("moved"), keep_files=True).fingerprint == expected
-    (pets.with_name("moved") / "train/cat/cat_0.JPEG").rename(
-        pets.with_name("moved") / "train/dog/cat_0.JPEG"
-    )
-    assert open_dataset("pets", pets.with_name("moved"), keep_files=True).fingerprint != expected
+    moved = pets.rename(pets.with_name("moved"))  # no file can be read any more where it was
+    fingerprint = data.fingerprint
+    assert open_dataset("pets", moved, keep_files=True).fingerprint == fingerprint
+    (moved / "train/cat/cat_0.JPEG").rename(moved / "train/dog/cat_0.JPEG")
+    assert open_dataset("pets", moved, keep_files=True).fingerprint != fingerprint

@@ -27,7 +27,7 @@ def run(
     dataset: Annotated[
         str,
         Parameter(
-            help="digits, cifar100, imagenet100, imagenet1000, or a path: .npz, Parquet, or folders."
+            help="digits, cifar100, imagenet100, imagenet1000, or a path: .npz, Parquet, folders."
         ),
     ],
     *,

@@ -1,8 +1,8 @@
 """Several processes that train one model: torchrun starts them, DistributedDataParallel joins them.
 
-Every process holds the whole model and the same settings, and takes its shard of every batch. What is
-computed for all images is computed in shards and gathered, so that every process continues with the
-same numbers. Rank 0 writes.
+Every process holds the whole model and the same settings, and takes its shard of every batch.
+What is computed for all images is computed in shards and gathered, so that every process
+continues with the same numbers. Rank 0 writes.
 """
 
 import os
@@ -100,8 +100,9 @@ def refuse_differences(facts: dict[str, str]) -> None:
     for rank, other in enumerate(everywhere):
         for name, value in first.items():
             if other[name] != value:
+                difference = f"{other[name]}, not {value}"
                 raise UserError(
-                    f"process {rank} has another {name} than process 0 ({other[name]}, not {value})",
+                    f"process {rank} has another {name} than process 0 ({difference})",
                     "give all of them the same, and run again",
                 )
 

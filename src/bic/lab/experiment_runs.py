@@ -53,7 +53,7 @@ class Job:
         return RunConfig(**settings)
 
     def result(self, out: Path) -> Result | None:
-        """The result, if the run is complete. Raises UserError if the folder holds something else."""
+        """The result, if the run is complete. Raises UserError if the folder holds another run."""
         folder = out / self.folder
         if not (folder / "result.json").exists():
             return None

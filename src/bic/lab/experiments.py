@@ -1,4 +1,4 @@
-"""The paper's experiments as declarations: the runs, how they are shown, and the paper's numbers."""
+"""The paper's experiments, declared: their runs, how they are shown, and the paper's numbers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -41,7 +41,7 @@ SHAPES = {
 
 
 def estimated_seconds(job: Job) -> float:
-    """The time that a run takes on this machine, from a few updates: right within a factor of 1.5."""
+    """How long a run takes here, estimated from a few updates, within a factor of about 1.5."""
     shape = SHAPES[job.dataset]
     num_classes = int(job.line.settings.get("first_classes", shape.num_classes))
     method = find_method(job.line.method)
@@ -68,7 +68,7 @@ def _seconds_per_image(backbone: str, image_size: int) -> float:
 def overview(
     out: Path, recipe: str | None, seeds: int = 1
 ) -> Iterator[tuple[Experiment, int, int, float]]:
-    """Each experiment, its number of runs, how many are done, and the seconds that the rest takes."""
+    """Each experiment, its number of runs, how many are done, and the seconds of the others."""
     for name in EXPERIMENTS:
         declared = find_experiment(name, recipe)
         all_jobs = jobs(declared, recipe, range(seeds))

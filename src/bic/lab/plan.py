@@ -28,8 +28,8 @@ class RunConfig(Settings):
     class_order: tuple[int, ...] | None = None  # explicit, in place of order_seed's shuffle
     order_seed: int = Field(1993, ge=0, lt=2**32)
     method: str = "bic"
-    recipe: dict[str, Any] = {}  # its name, and the settings that differ
-    method_settings: dict[str, Any] = {}
+    recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
+    method_settings: dict[str, Any] = Field({})
     backbone: str | None = None
     epochs: int | None = Field(None, ge=1)
     memory: MemoryBudget | None = None

@@ -56,8 +56,9 @@ def check_order(order: Sequence[int], num_classes: int) -> None:
 class ProtocolStep:
     """What one step of a protocol gives to a learner.
 
-    The labels of `images` are positions in `classes`, the names of the step's new classes. `everything`
-    holds the images of all classes seen, labelled in the order of learning, for upper bounds only.
+    The labels of `images` are positions in `classes`, the names of the step's new classes.
+    `everything` holds the images of all classes seen, labelled in the order of learning, for
+    upper bounds only.
     """
 
     number: int

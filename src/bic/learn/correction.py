@@ -31,11 +31,11 @@ def fit_correction(
 ) -> Correction:
     """The α, β that minimise the cross-entropy of the corrected logits on held-out images.
 
-    logits [images, classes] are raw, labels [images]. All classes count equally, however many images
-    each has. `penalty` adds penalty·β²/2 (the authors' code has 0.1, the paper has none). The problem
-    is convex in two unknowns, so damped Newton steps find the optimum in double precision. If the
-    images do not determine a fit (separable, a single class, too few), the pair stays near the
-    identity and a HeldOutWarning says so.
+    logits [images, classes] are raw, labels [images]. All classes count equally, however many
+    images each has. `penalty` adds penalty·β²/2 (the authors' code has 0.1, the paper has none).
+    The problem is convex in two unknowns, so damped Newton steps find the optimum in double
+    precision. If the images do not determine a fit (separable, a single class, too few), the pair
+    stays near the identity and a HeldOutWarning says so.
 
     Raises ValueError for logits that are not finite and for shapes that do not fit.
     """
@@ -81,8 +81,8 @@ def fit_held_out(
     if is_flat or alpha <= 0 or unsettled > UNSETTLED:
         num_classes = num_old + parts[0].new.shape[1]
         warnings.warn(
-            f"the held-out set is too small to trust ({len(margin)} images of {num_classes} classes "
-            "do not determine the bias); use more memory or a larger held-out share",
+            f"the held-out set is too small to trust ({len(margin)} images of {num_classes} "
+            "classes do not determine the bias); use more memory or a larger held-out share",
             HeldOutWarning,
             stacklevel=2,
         )
@@ -92,10 +92,10 @@ def fit_held_out(
 class _Problem:
     """The loss as a function of two unknowns, (slope, shift).
 
-    For each image it needs the log-sum-exp of the old logits, and the new logits. The new logits are
-    standardised to z = (o − centre) / scale, so that both unknowns of α·o + β = slope·z + shift have
-    the same size for any network. This happens block by block: only one block is held in double
-    precision.
+    For each image it needs the log-sum-exp of the old logits, and the new logits. The new logits
+    are standardised to z = (o − centre) / scale, so that both unknowns of α·o + β = slope·z +
+    shift have the same size for any network. This happens block by block: only one block is held
+    in double precision.
     """
 
     def __init__(self, parts: Sequence[HeldOutLogits], num_old: int, penalty: float) -> None:

@@ -14,10 +14,10 @@ from bic.progress import Progress
 class HeldOutLogits:
     """What the fit of the correction needs from raw logits.
 
-    The old classes of an image are reduced to three numbers, however many classes there are: `old` is
-    the log-sum-exp of its old-class logits, `best_old` the largest of them, and `own` the logit of its
-    own class, all float64 [images]. `new` [images, new classes] is kept. All arrays are preallocated,
-    so that memory does not fragment.
+    The old classes of an image are reduced to three numbers, however many classes there are:
+    `old` is the log-sum-exp of its old-class logits, `best_old` the largest of them, and `own`
+    the logit of its own class, all float64 [images]. `new` [images, new classes] is kept. All
+    arrays are preallocated, so that memory does not fragment.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Learner: a model that learns classes in steps. It reaches old classes through its memory alone."""
+"""Learner: a model that learns classes in steps. Of old classes it has only its memory."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -85,15 +85,17 @@ class Learner:
     ) -> Learned:
         """Learn from images of new classes, of known classes, or of both.
 
-        `labels` has the class of each image: a name, or a whole number, whose name is its text. An
-        ImageSet may come without labels; its own are then positions in `classes`. If learning fails,
-        the learner stays as it was.
+        `labels` has the class of each image: a name, or a whole number, whose name is its text.
+        An ImageSet may come without labels; its own are then positions in `classes`. If learning
+        fails, the learner stays as it was.
 
         `everything` is for the upper bounds only: the training images of all classes seen, this
-        step's included, labelled by the position in which their class was or will be learned. `resume`
-        continues an interrupted step; `save` is called with a checkpoint after every epoch.
+        step's included, labelled by the position in which their class was or will be learned.
+        `resume` continues an interrupted step; `save` is called with a checkpoint after every
+        epoch.
 
-        Raises UserError for images or labels that cannot be used and for a memory that is too small.
+        Raises UserError for images or labels that cannot be used and for a memory that is too
+        small.
         """
         step = self._make_step(images, labels, classes, everything)
         memory = copy.deepcopy(self._memory)

@@ -1,4 +1,4 @@
-"""Learning: all settings that decide how a model learns. It knows no data set and no future step."""
+"""Learning: all settings that decide how a model learns. They name no data set and no steps."""
 
 import re
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ class MemoryBudget(Settings):
 class Learning(Settings):
     """How a model learns: method, recipe, memory, and the settings around them.
 
-    `recipe` is a name, a Recipe, or a mapping of its `name` and the settings that differ. `backbone`,
-    `epochs` and `precision` are short for those settings of the recipe; `epochs` scales the epochs of
-    the first step and of EEIL's fine-tuning too.
+    `recipe` is a name, a Recipe, or a mapping of its `name` and the settings that differ.
+    `backbone`, `epochs` and `precision` are short for those settings of the recipe; `epochs`
+    scales the epochs of the first step and of EEIL's fine-tuning too.
 
     >>> Learning(recipe="fast", memory=2000, epochs=10).recipe.first_epochs
     16
@@ -114,7 +114,7 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
 def recipe_for(
     method: Method, asked: Mapping[str, Any], num_classes: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A recipe with the method's changes and then the user's; and the method's own settings with it.
+    """A recipe with the method's changes and then the user's, and the method's own settings.
 
     `asked` has the recipe's `name` and the settings that differ.
     """

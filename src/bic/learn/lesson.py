@@ -1,4 +1,4 @@
-"""Lesson: one step that is being learned, with its checkpoint, its progress and its random draws."""
+"""Lesson: one step that is being learned, with its checkpoint, progress and random draws."""
 
 import time
 from collections.abc import Callable, Iterator

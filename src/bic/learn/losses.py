@@ -1,7 +1,7 @@
 """The formulas of stage 1, as pure functions. All are means over the batch.
 
-torch is imported inside the functions, because methods import this module and a report, which has to
-start at once, asks methods for their names and colours.
+torch is imported inside the functions, because methods import this module and a report, which has
+to start at once, asks methods for their names and colours.
 """
 
 from __future__ import annotations

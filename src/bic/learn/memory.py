@@ -1,4 +1,4 @@
-"""Memory: the few old images that are kept. It holds its own copy of their bytes, within a budget."""
+"""Memory: the few old images that are kept, as encoded bytes within a budget."""
 
 import math
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ class ClassMemory:
 class Memory:
     """Exemplars of all classes seen, by the position of the class.
 
-    `held_out` is the share f of each class's exemplars that is never trained on; it is 0 for methods
-    without a correction. Held-out images are drawn when their class is new and keep that order. When
-    the budget per class shrinks, both parts are cut from the end.
+    `held_out` is the share f of each class's exemplars that is never trained on; it is 0 for
+    methods without a correction. Held-out images are drawn when their class is new and keep that
+    order. When the budget per class shrinks, both parts are cut from the end.
     """
 
     def __init__(self, budget: MemoryBudget, held_out: float, preprocessing: Preprocessing) -> None:
@@ -65,7 +65,7 @@ class Memory:
         )
 
     def images_per_class(self, num_seen: int) -> int | None:
-        """K // seen, the number of exemplars that each class may keep. None for a budget in bytes."""
+        """K // seen, the exemplars that each class may keep. None for a budget in bytes."""
         return None if self.budget.images is None else self.budget.images // num_seen
 
     def num_held_out(self, num_images: int) -> int:
@@ -77,9 +77,10 @@ class Memory:
     def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
         """The images of a step to train on, and those to hold out in the order of a random draw.
 
-        A new class holds out as many images as an old one, so that the held-out set is balanced. A
-        known class holds out the share f of its new images until it has as many as the others. No
-        class holds out more than f of its images (but at least one): few images are needed for training.
+        A new class holds out as many images as an old one, so that the held-out set is balanced.
+        A known class holds out the share f of its new images until it has as many as the others.
+        No class holds out more than f of its images (but at least one): most are needed for
+        training.
         """
         held_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
         target = self._target(images) if self.held_out else 0

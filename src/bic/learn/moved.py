@@ -1,4 +1,4 @@
-"""Settings that have moved: errors name the new path, and recorded settings of old runs still open."""
+"""Settings that have moved: errors name the new path, and old runs can still be read."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,7 +47,8 @@ def refuse_moved(asked: Mapping[str, Any], under: str, known: Iterable[str]) -> 
 def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as an earlier version recorded them, with every path in its present place.
 
-    A method's own settings are kept only for the method that has them. Other settings stay as they are.
+    A method's own settings are kept only for the method that has them. Other settings stay as
+    they are.
     """
     settings = dict(settings)
     old = settings.get("recipe")

@@ -11,10 +11,10 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan et al.'s quintic: steep at 0
 class Muon(torch.optim.SGD):
     """Muon for kernels, the backbone's weights of two or more dimensions; SGD for all others.
 
-    A kernel is seen as a matrix with a row for each output. It moves by the orthogonal matrix that is
-    nearest to its momentum, whatever the size of the gradient. It keeps its norm, because a kernel
-    before a batch-norm has no scale of its own; so `muon_rate` is a relative change. The momentum has
-    the name that SGD gives it.
+    A kernel is seen as a matrix with a row for each output. It moves by the orthogonal matrix
+    that is nearest to its momentum, whatever the size of the gradient. It keeps its norm, because
+    a kernel before a batch-norm has no scale of its own; so `muon_rate` is a relative change. The
+    momentum has the name that SGD gives it.
     """
 
     def __init__(self, module: nn.Module, *, muon_rate: float, **options: Any) -> None:
@@ -57,8 +57,8 @@ class Muon(torch.optim.SGD):
 def orthogonalised(matrix: Tensor, iterations: int = 3) -> Tensor:
     """The matrix with its singular values moved near 1 by Newton-Schulz iterations.
 
-    Every iterate is a polynomial of the Gram matrix times the matrix. So only the first and the last
-    product involve the matrix itself; the others have the size of its shorter side.
+    Every iterate is a polynomial of the Gram matrix times the matrix. So only the first and the
+    last product involve the matrix itself; the others have the size of its shorter side.
     """
     is_tall = len(matrix) > matrix.shape[1]
     rows = matrix.T if is_tall else matrix

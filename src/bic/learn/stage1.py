@@ -53,7 +53,7 @@ def train_network(
     before: Model | None,
     teacher: Teacher | None,
 ) -> None:
-    """Train the model's network in place. `train` are all images of the step, `new` the new ones."""
+    """Train the model's network in place. `train` has all images, `new` those without exemplars."""
     method = lesson.method
     if lesson.resumed(BALANCED) is None:
         afresh = before is None or method.starts_afresh
@@ -66,7 +66,7 @@ def train_network(
 
 
 def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
-    """The recipe, with a rate for the classes seen if the method needs one and no total is known."""
+    """The recipe, with a rate for the classes seen where the method needs one (iCaRL)."""
     recipe = lesson.learning.recipe
     rate_per_class = lesson.method.rate_per_class
     if rate_per_class is None or lesson.learning.num_classes is not None:

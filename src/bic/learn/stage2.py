@@ -30,8 +30,9 @@ def corrected_answer(
 ) -> Answer:
     """The answer with a correction fitted on `held_out`.
 
-    A step without new classes fits the present correction again: without it the bias would come back.
-    Where the previous network has a share, a second correction is fitted for the blended logits.
+    A step without new classes fits the present correction again: without it the bias would come
+    back. Where the previous network has a share, a second correction is fitted for the blended
+    logits.
     """
     num_old = len(before.classes)
     if not lesson.step.new_classes:

@@ -62,8 +62,9 @@ def _fold(
         return
     conv = modules[str(before.target)]
     norm = modules[str(node.target)]
-    is_pair = isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
-    if is_pair and norm.track_running_stats:
+    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
+        return
+    if norm.track_running_stats:
         traced.set_submodule(str(before.target), fuse_conv_bn_eval(conv, norm))
         node.replace_all_uses_with(before)
         traced.graph.erase_node(node)

@@ -73,8 +73,8 @@ class Training:
     def restore(self, tensors: Tensors, epoch: int) -> None:
         """Continue from `tensors()`, taken after `epoch` epochs.
 
-        Momentum gets the memory layout of its parameter, as the optimiser would give it, so that the
-        resumed arithmetic is the same to the last bit.
+        Momentum gets the memory layout of its parameter, as the optimiser would give it, so that
+        the resumed arithmetic is the same to the last bit.
         """
         self.module.load_state_dict(without_prefix(tensors, "module."))
         for name, parameter in self.module.named_parameters():

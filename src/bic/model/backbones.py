@@ -133,7 +133,7 @@ class Fast(nn.Module):
         super().__init__()
         if image_size is None or image_size < 9:
             raise UserError(
-                f"this network needs 9 pixels a side, got {image_size}; try --backbone small"
+                f"this network needs 9 pixels a side, got {image_size}", "try {backbone=small}"
             )
         self.whitening = Whitening(channels)
         layers: list[nn.Module] = []
@@ -150,8 +150,8 @@ class Fast(nn.Module):
 class Strokes(Fast):
     """Two fifths of the arithmetic of `fast`, and one more convolution before the pooling.
 
-    For images of 25 to 32 pixels a side this convolution covers the whole last 3×3 map. So the network
-    sees where in the image a stroke is, which pooling alone would lose.
+    For images of 25 to 32 pixels a side this convolution covers the whole last 3×3 map. So the
+    network sees where in the image a stroke is, which pooling alone would lose.
     """
 
     def __init__(self, channels: int, image_size: int | None) -> None:

@@ -23,8 +23,8 @@ Tensors = dict[str, Tensor]
 class Model:
     """A classifier. `answer` turns the outputs of `network` into final logits.
 
-    `classes` are the names in the order in which they were learned; `classes_per_step` says how many
-    each step brought.
+    `classes` are the names in the order in which they were learned; `classes_per_step` says how
+    many each step brought.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Model:
         return [self.classes[position] for position in best]
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
-        """Probabilities [images, classes], in the order of `classes`: the softmax of the final logits.
+        """Probabilities [images, classes] in the order of `classes`: softmax of the final logits.
 
         iCaRL answers by distances: its figures rank the classes and are not probabilities.
         """
@@ -108,8 +108,8 @@ class Model:
     def load(cls, folder: Path | str, *, trust: bool = False) -> "Model":
         """The model in a folder: a model folder, or a complete run folder.
 
-        No code from the folder is run. A backbone of the form `module:function` is imported only with
-        `trust`. Raises UserError for a folder that holds no model, or a damaged one.
+        No code from the folder is run. A backbone of the form `module:function` is imported only
+        with `trust`. Raises UserError for a folder that holds no model, or a damaged one.
         """
         from bic.model.saved import load_model
 

@@ -42,8 +42,8 @@ class Head(nn.Module):
 class Network(nn.Module):
     """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
 
-    `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of the
-    form `module:function` to be imported.
+    `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of
+    the form `module:function` to be imported.
     """
 
     mean: Tensor
@@ -96,7 +96,7 @@ class Network(nn.Module):
 
     @property
     def num_members(self) -> int:
-        """Members of the ensemble. Each is trained as if alone, except for the head's shared bias."""
+        """Members of the ensemble, each trained as if alone, except for the head's shared bias."""
         return len(self._members())
 
     def _members(self) -> list[nn.Module]:

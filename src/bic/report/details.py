@@ -53,7 +53,7 @@ def details(run: Run) -> dict[str, Any]:
 
 
 def classes_to_picture(content: dict[str, Any]) -> list[int]:
-    """All class numbers, those first whose pictures matter: the most confused and most forgotten."""
+    """All class numbers, the most important first: the most confused, then the most forgotten."""
     pairs = content["pairs"]["after"]["listed"] if "pairs" in content else []
     confused = [number for pair in pairs for number in pair[:2]]
     classes = content.get("classes", {"after": [], "best": []})

@@ -60,7 +60,7 @@ def has_paper(panel: Content) -> bool:
 
 
 def header(panel: Content, difference: str = "ours − paper") -> list[str]:
-    """The titles of the columns after the first: classes seen, and the difference if there is one."""
+    """The titles of the columns after the first: classes seen, and the difference if any."""
     seen = max((line["seen"] for line in panel["lines"]), key=len)
     return [*map(str, seen), *([difference] if has_paper(panel) else [])]
 

@@ -1,4 +1,4 @@
-"""How a method is drawn, and what tables must say about it. The method itself brings these facts."""
+"""How a method is drawn, and what tables must say about it. The facts come from the method."""
 
 from dataclasses import dataclass
 

@@ -76,9 +76,10 @@ def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     if not runs:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(f"no run can be shown{others}: {errors[0].problem}", errors[0].remedy)
-    for error in errors:
-        warnings.warn(str(error), stacklevel=2)
-    return runs, [str(error) for error in errors]
+    damaged = [str(error) for error in errors]
+    for message in damaged:
+        warnings.warn(message, stacklevel=2)
+    return runs, damaged
 
 
 def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> str:

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from bic.report.looks import look_of
 from bic.store.results import Result
 
-STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+# Settings of matplotlib.
+STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
 def picture(

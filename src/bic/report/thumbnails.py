@@ -41,7 +41,7 @@ def thumbnails(runs: Iterable[Run], wanted: Sequence[str]) -> dict[str, list[str
 
 
 def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[int, list[bytes]]:
-    """The first exemplars of each class, read in small batches: the file may not fit into memory."""
+    """The first exemplars of each class, read in batches: the file may not fit into memory."""
     images: dict[int, list[bytes]] = {}
     with pq.ParquetFile(memory, memory_map=True) as file:
         for rows in file.iter_batches(batch_size=256, columns=["class", "part", "rank", "image"]):

@@ -82,7 +82,8 @@ class RunFolder:
     ) -> dict[str, Any]:
         """The settings recorded here, if the request is the same. A new folder records these.
 
-        `present_form` brings settings that an older version recorded to their present form. Raises UserError if the folder holds a run with other settings or other data.
+        `present_form` brings settings that an older version recorded to their present form.
+        Raises UserError if the folder holds a run with other settings or other data.
         """
         if self.writes:
             files.clear_unfinished(self.path)

@@ -1,4 +1,4 @@
-"""CIFAR-100 in its authors' pickles, and pickles that are something else."""
+"""CIFAR-100 as published, in pickles, and pickles that hold something else."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bic.data.open import cifar, open_dataset
+from bic.data.images import Dataset
+from bic.data.open import open_dataset
+from bic.data.sources import cifar
 from bic.errors import UserError
 
 
 class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
-    """Writes byte strings and text as Python 2 wrote its str, like the published files."""
+    """Writes bytes and text as Python 2 wrote its str, like the published files."""
 
     def save_text(self, text: str) -> None:
         self.save_string(text.encode("ascii"))
@@ -37,7 +39,7 @@ def as_published(value: Any) -> bytes:
 
 def part(num_images: int) -> dict[str, Any]:
     data = np.random.default_rng(num_images).integers(0, 256, (num_images, 3072), dtype=np.uint8)
-    labels = [i % 3 for i in range(num_images)]
+    labels = [number % 3 for number in range(num_images)]
     coarse = [0 if label < 2 else 1 for label in labels]
     return {"data": data, "fine_labels": labels, "coarse_labels": coarse, "filenames": ["x.png"]}
 
@@ -48,8 +50,12 @@ META = {"fine_label_names": ["apple", "bear", "can"], "coarse_label_names": ["fr
 def write(home: Path, **changes: bytes) -> Path:
     folder = home / "cifar-100-python"
     folder.mkdir()
-    files = {name: as_published(part(n)) for name, n in (("train", 6), ("test", 4))}
-    for name, content in (files | {"meta": as_published(META)} | changes).items():
+    files = {
+        "train": as_published(part(6)),
+        "test": as_published(part(4)),
+        "meta": as_published(META),
+    }
+    for name, content in (files | changes).items():
         (folder / name).write_bytes(content)
     return folder
 
@@ -61,7 +67,8 @@ def pack(folder: Path) -> Path:
     return archive
 
 
-def check(data: Any) -> None:
+def check(data: Dataset) -> None:
+    """The data set is the one that `write` writes."""
     assert data.classes == ("apple", "bear", "can")
     assert data.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
     pixels = data.test.take(np.array([3]))[0]
@@ -69,7 +76,7 @@ def check(data: Any) -> None:
     assert pixels.flatten().tolist() == part(4)["data"][3].tolist()
 
 
-def test_folder(tmp_path: Path) -> None:
+def test_a_folder(tmp_path: Path) -> None:
     data = open_dataset(str(write(tmp_path)))
     assert data.name == "cifar-100-python"
     check(data)
@@ -77,7 +84,7 @@ def test_folder(tmp_path: Path) -> None:
     assert data.train.take(np.array([0]))[0, 0, 0].tolist() == red
 
 
-def test_archive_is_read_without_unpacking(tmp_path: Path) -> None:
+def test_an_archive_is_read_without_unpacking(tmp_path: Path) -> None:
     folder = write(tmp_path)
     archive = pack(folder).rename(tmp_path / "renamed")
     before = sorted(tmp_path.rglob("*"))
@@ -90,7 +97,7 @@ def test_the_name_finds_it_in_the_data_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
     monkeypatch.setenv("BIC_DATA", str(tmp_path))
-    with pytest.raises(UserError, match="run `bic data get cifar100` or pass --data PATH"):
+    with pytest.raises(UserError, match="run `bic data get cifar100`, or pass data=PATH"):
         open_dataset("cifar100")
     folder = write(tmp_path)
     if packed:
@@ -111,7 +118,7 @@ def test_super_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_pickles_of_python_3(tmp_path: Path, protocol: int) -> None:
-    train = part(6) | {"fine_labels": [np.int64(i % 3) for i in range(6)]}
+    train = part(6) | {"fine_labels": [np.int64(number % 3) for number in range(6)]}
     check(open_dataset(str(write(tmp_path, train=pickle.dumps(train, protocol)))))
 
 
@@ -135,13 +142,13 @@ def test_a_malicious_pickle_is_not_run(tmp_path: Path, protocol: int) -> None:
             open_dataset(str(path))
     assert not victim.exists()
     pickle.loads(attack)
-    assert victim.exists(), "the attack itself does not work, so the test shows nothing"
+    assert victim.exists(), "the attack does not work, so the test shows nothing"
 
 
 @pytest.mark.parametrize(
     "value", [np.random.default_rng(0), Path("x"), np.zeros, getattr, {1, 2}.__class__, object()]
 )
-def test_nothing_but_arrays_and_plain_values(tmp_path: Path, value: Any) -> None:
+def test_other_objects_are_refused(tmp_path: Path, value: Any) -> None:
     folder = write(tmp_path, meta=pickle.dumps(META | {"more": value}))
     with pytest.raises(UserError, match=r"can't read .*: it holds .*which CIFAR-100"):
         open_dataset(str(folder))
@@ -174,12 +181,12 @@ def test_bad_files_are_refused(tmp_path: Path, changes: dict[str, bytes], messag
 def test_bad_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path)
     archive = pack(folder)
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: len(whole) // 2])
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"can't read .*tar.gz .*download it again"):
         open_dataset(str(archive))
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 1
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 1
     archive.write_bytes(damaged)
     with pytest.raises(UserError, match=r"can't read .*tar.gz .*download it again"):
         open_dataset(str(archive))
@@ -191,8 +198,8 @@ def test_bad_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         open_dataset(str(archive))
 
 
-def test_a_member_of_silly_size_is_not_read(tmp_path: Path) -> None:
-    """The header alone promises 8 TB."""
+def test_a_member_of_enormous_size_is_not_read(tmp_path: Path) -> None:
+    """The header promises 8 TB, and nothing follows."""
     archive = tmp_path / "big.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         member = tarfile.TarInfo("cifar-100-python/train")

@@ -1,4 +1,4 @@
-"""BiC with its correction fitted on images that were trained on, to show why that fails (Fig. 5)."""
+"""BiC with its correction fitted on trained images, to show why that fails (Fig. 5)."""
 
 from dataclasses import replace
 

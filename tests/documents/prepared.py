@@ -1,0 +1,59 @@
+"""The small data on which the commands of the documents are run."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+# Among them all that the documents name.
+CLASSES = (
+    *("butterfly", "cup", "dalmatian", "flamingo", "grand_piano"),
+    *("pizza", "soccer_ball", "starfish", "stop_sign", "sunflower"),
+)
+TRAIN = 8  # images of each class
+TEST = 2
+SIDE = 16  # pixels
+
+
+def prepare(folder: Path) -> None:
+    """Write photos/, small.npz and shards/ into the folder."""
+    draws = np.random.default_rng(0)
+    pictures = {part: _pictures(draws, count) for part, count in (("train", TRAIN), ("test", TEST))}
+    for part, images in pictures.items():
+        _write_photos(folder / "photos" / part, images)
+        _write_shard(folder / "shards" / f"{part}-00000.parquet", images)
+    arrays = {}
+    for part, images in pictures.items():
+        arrays[f"x_{part}"] = images.reshape(-1, SIDE, SIDE, 3)
+        arrays[f"y_{part}"] = np.repeat(CLASSES, images.shape[1])
+    np.savez(folder / "small.npz", **arrays)
+
+
+def _pictures(draws: np.random.Generator, count: int) -> np.ndarray:
+    """Noise around a colour of each class: [classes, count, SIDE, SIDE, 3]."""
+    colours = np.random.default_rng(1).integers(0, 256, (len(CLASSES), 1, 1, 1, 3))
+    noise = draws.integers(0, 256, (len(CLASSES), count, SIDE, SIDE, 3))
+    return ((colours + noise) // 2).astype(np.uint8)
+
+
+def _write_photos(folder: Path, images: np.ndarray) -> None:
+    for name, pictures in zip(CLASSES, images, strict=True):
+        (folder / name).mkdir(parents=True)
+        for number, pixels in enumerate(pictures, start=1):
+            Image.fromarray(pixels).save(folder / name / f"{number:04}.jpg")
+
+
+def _write_shard(path: Path, images: np.ndarray) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rows: dict[str, list[object]] = {"image": [], "kind": [], "photographer": []}
+    for name, pictures in zip(CLASSES, images, strict=True):
+        for pixels in pictures:
+            encoded = io.BytesIO()
+            Image.fromarray(pixels).save(encoded, "PNG")
+            rows["image"].append(encoded.getvalue())
+            rows["kind"].append(name)
+            rows["photographer"].append("anna")
+    pq.write_table(pa.table(rows), path)

@@ -1,0 +1,108 @@
+"""Every command and every Python snippet in the README and in the guide runs.
+
+The blocks of a document run in their order, in one folder with small data. Commands are shortened
+by SUBSTITUTIONS. A block that cannot run here is marked in the document and listed in NOT_RUN.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from documents.markdown import RUN, Block, Command, blocks, name_of
+from documents.prepared import prepare
+
+# What the documents mark as not run, and why.
+NOT_RUN = {
+    "README.md": ["installs packages"],
+    "docs/guide/data.md": ["downloads", "needs ImageNet"],
+}
+
+SUBSTITUTIONS = (
+    (r"--data PATH", "--data small.npz"),
+    (r"--nproc-per-node 8", "--nproc-per-node 2"),
+    (r" --epochs \d+", ""),
+    (r"bic run .*", r"\g<0> --epochs 1 --threads 1"),
+)
+
+
+@pytest.mark.parametrize("document", RUN, ids=name_of)
+def test_everything_in_the_document_runs(document: Path, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    runnable = [block for block in blocks(document) if block.not_run is None]
+    for block in runnable:
+        if block.file_name is not None:
+            (tmp_path / block.file_name).write_text(block.content)
+    snippets = [block for block in runnable if block.file_name is None]
+    for language, group in groupby(snippets, key=lambda block: block.language):
+        if language == "python":
+            run_python(list(group), tmp_path)
+        if language == "console":
+            for block in group:
+                run_console(block, tmp_path)
+
+
+def test_blocks_that_are_not_run_are_listed() -> None:
+    marked = {}
+    for document in RUN:
+        reasons = [block.not_run for block in blocks(document) if block.not_run is not None]
+        if reasons:
+            marked[name_of(document)] = reasons
+    assert marked == NOT_RUN
+
+
+def test_shortened_commands() -> None:
+    command = "bic run cifar100 --data PATH --epochs 20 --out runs/a"
+    shortened = "bic run cifar100 --data small.npz --out runs/a --epochs 1 --threads 1"
+    assert substituted(command) == shortened
+    assert substituted("bic show runs/a") == "bic show runs/a"
+
+
+def run_console(block: Block, folder: Path) -> None:
+    commands = block.commands()
+    assert commands, f"a console block needs a line that starts with $:\n{block.content}"
+    for command in commands:
+        check_output(command, run(["bash", "-c", substituted(command.text)], folder))
+
+
+def run_python(group: list[Block], folder: Path) -> None:
+    """Run adjacent snippets in one process. They share no names: each must run as it stands."""
+    program = "".join(f"exec({block.content!r}, {{}})\n" for block in group)
+    run([sys.executable, "-c", program], folder)
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Standard output and error of a command that must succeed."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "BIC_DATA": str(folder / "cache"),
+        "COLUMNS": "80",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def substituted(command: str) -> str:
+    for pattern, replacement in SUBSTITUTIONS:
+        command = re.sub(pattern, replacement, command)
+    return command
+
+
+def check_output(command: Command, output: str) -> None:
+    """Every line that the document shows begins like a line of the output, up to its first figure."""
+    printed = words(output)
+    for line in command.output:
+        start = words(re.split(r"\d|…", line)[0])
+        assert start in printed, f"{command.text} does not print {line!r}, but:\n{output}"
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
