@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint check format clean
+.PHONY: demo test lint check format clean docs
 
 demo: $(STAMP)
 	$(BIN)/bic demo
@@ -16,8 +16,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
-check: lint test
+check: lint
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

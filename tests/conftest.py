@@ -1,4 +1,4 @@
-"""Tests run side by side in processes, on small networks: one thread each is the fastest."""
+"""Tests run in parallel processes on small networks: one thread in each is fastest."""
 
 import torch
 

@@ -47,7 +47,9 @@ def commands() -> str:
     """The help of every command."""
     text = app.generate_docs("markdown", recursive=True, heading_level=2, flatten_commands=True)
     # The site has its own table of contents.
-    return re.sub(r"^## Table of Contents\n.*?(?=^\*\*|^##)", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(
+        r"^## Table of Contents\n.*?(?=^\*\*|^##)", "", text, flags=re.DOTALL | re.MULTILINE
+    )
 
 
 def methods() -> str:
@@ -76,7 +78,9 @@ def defaults() -> str:
     """What each protocol uses where the user says nothing."""
     rows = []
     for name, chosen in DEFAULTS.items():
-        rows.append([f"`{name}`", str(chosen.steps), f"{chosen.memory:,} images", str(chosen.held_out)])
+        rows.append(
+            [f"`{name}`", str(chosen.steps), f"{chosen.memory:,} images", str(chosen.held_out)]
+        )
     rows.append(["all others", *rows[0][1:]])
     return table(["data set", "steps", "memory", "held out"], rows)
 

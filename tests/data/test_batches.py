@@ -171,6 +171,14 @@ def test_random_cuts_are_uniform_and_mirrored_only_if_asked_for() -> None:
     assert not any(cut.mirrored for cut in unmirrored)
 
 
+def test_random_resize_cuts_images_that_are_in_memory() -> None:
+    """They are encoded without loss first: a crop of the full side is the image itself."""
+    images = noisy_images(6)
+    augmentation = Augmentation(random_resize=(8, 8))
+    for pixels, labels in Batches(images, (3,), batch_size=3, augmentation=augmentation).epoch(0):
+        assert torch.equal(pixels, images.take(labels.numpy()))
+
+
 def test_plain_batches_keep_order_and_pixels() -> None:
     parts = list(plain_batches(numbered_images(10), batch_size=4))
     assert [indices.tolist() for _, indices in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

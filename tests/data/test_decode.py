@@ -96,6 +96,12 @@ def test_every_kind_shows_the_same_picture() -> None:
         assert np.abs(pixels["grey"][..., channel] - grey).mean() < 4
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8", b"\xff\xd8 and no JPEG", b"GIF89a"])
+def test_files_that_only_start_like_images_are_refused(content: bytes) -> None:
+    with pytest.raises(OSError, match=r"cannot identify|truncated|broken"):
+        decode_image(content, 3)
+
+
 @pytest.mark.parametrize("library", ["simplejpeg", "Pillow"])
 def test_broken_files_are_refused(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if library == "Pillow":

@@ -77,6 +77,7 @@ def test_a_broken_file_does_not_move_the_others(photos: list[str]) -> None:
     labels_seen = []
     for batch, labels in batches.epoch(0):
         assert torch.equal(batch, whole[labels])
+        assert batches.weight_of(0, len(labels)) == 1
         labels_seen += labels.tolist()
     assert sorted(labels_seen) == others
 

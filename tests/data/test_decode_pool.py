@@ -197,6 +197,10 @@ def test_processes_end_with_their_owner_and_never_run_its_script(
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_only_the_cpus_of_this_process_count() -> None:
+    assert decode_pool.count_cpus() == len(os.sched_getaffinity(0))
+
+
 def test_the_default_leaves_cpus_for_training(monkeypatch: pytest.MonkeyPatch) -> None:
     for num_cpus, on_cpu, on_gpu in [(1, 1, 1), (2, 1, 2), (8, 2, 8), (64, 16, 16)]:
         monkeypatch.setattr(decode_pool, "count_cpus", lambda count=num_cpus: count)

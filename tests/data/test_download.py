@@ -136,9 +136,7 @@ def test_a_complete_file_is_not_downloaded_again(
     assert server.ranges == []
 
 
-def test_a_damaged_file_is_replaced(
-    server: Server, tmp_path: Path, quiet: Progress
-) -> None:
+def test_a_damaged_file_is_replaced(server: Server, tmp_path: Path, quiet: Progress) -> None:
     (tmp_path / "toy.tar.gz").write_bytes(CONTENT[:-1])
     assert fetch(server.archive(), tmp_path, quiet).read_bytes() == CONTENT
 
@@ -149,13 +147,17 @@ def test_an_endless_response_is_cut(server: Server, tmp_path: Path, quiet: Progr
         fetch(archive, tmp_path, quiet)
 
 
-def test_a_file_that_the_server_does_not_have(server: Server, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_that_the_server_does_not_have(
+    server: Server, tmp_path: Path, quiet: Progress
+) -> None:
     url = f"http://127.0.0.1:{server.server_port}/gone.tar.gz"
     with pytest.raises(UserError, match=r"gone.tar.gz \(HTTP Error 404.*put it at .*/gone.tar.gz"):
         fetch(server.archive(url=url), tmp_path, quiet)
 
 
-def test_without_a_network(tmp_path: Path, quiet: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network(
+    tmp_path: Path, quiet: Progress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Server() as closed:
         archive = closed.archive()
     monkeypatch.setitem(download.ARCHIVES, "cifar100", archive)

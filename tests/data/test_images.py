@@ -127,6 +127,19 @@ def test_a_fingerprint_depends_on_pixels_labels_and_names() -> None:
     assert fingerprints[0] == fingerprint(black.copy(), forward, "a", "b")
 
 
+def test_a_fingerprint_of_files_depends_on_their_content() -> None:
+    def fingerprint(*values: int) -> str:
+        images = ImageSet(
+            labels=np.zeros(2, np.int64),
+            preprocessing=Preprocessing(channels=1, size=4),
+            files=[plain_png(value) for value in values],
+        )
+        return Dataset(name="d", classes=("a",), train=images, test=images).fingerprint
+
+    assert fingerprint(1, 2) == fingerprint(1, 2)
+    assert fingerprint(1, 2) != fingerprint(1, 3)
+
+
 def test_vectors_are_stored_without_loss() -> None:
     vectors = np.array([[0.1, -2.5], [1e-20, 3.0]], dtype=np.float32)
     images = array_set(vectors, np.arange(2))

@@ -118,7 +118,9 @@ def test_a_file_that_breaks_is_noticed(pets: Path, monkeypatch: pytest.MonkeyPat
         assert watch.look(pets, skip_bad=True)[2].num_skipped == 1
 
 
-def test_a_broken_image_does_not_discard_the_facts_about_the_others(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_image_does_not_discard_the_facts_about_the_others(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch = Watch(monkeypatch)
     (pets / "val/dog/dog_2.JPEG").write_bytes(b"")
     with pytest.raises(UserError, match="dog_2"):
@@ -145,22 +147,25 @@ def test_only_the_wanted_classes_are_read(pets: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "foreign", "empty"])
-def test_a_damaged_index_is_not_trusted(pets: Path, home: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_index_is_not_trusted(
+    pets: Path, home: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch = Watch(monkeypatch)
     _, _, first = watch.look(pets)
     (path,) = (home / "index").iterdir()
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(
-        {"flipped": content, "cut": content[:-50], "foreign": b"PAR1", "empty": b""}[damage]
-    )
+    content = path.read_bytes()
+    flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+    damaged = {"flipped": flipped, "cut": content[:-50], "foreign": b"PAR1", "empty": b""}
+    path.write_bytes(damaged[damage])
     opened, listed, again = watch.look(pets)
     assert (opened, listed) == (20, 4)
     assert first.fingerprint == again.fingerprint
     assert watch.look(pets)[:2] == (0, 0)
 
 
-def test_an_index_that_cannot_be_written_is_done_without(pets: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_writable_index_is_no_error(
+    pets: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.write_text("a file where the folder should be")
     watch = Watch(monkeypatch)
     assert watch.look(pets)[:2] == (20, 4)

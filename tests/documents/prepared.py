@@ -43,7 +43,7 @@ def _write_photos(folder: Path, images: np.ndarray) -> None:
     for name, pictures in zip(CLASSES, images, strict=True):
         (folder / name).mkdir(parents=True)
         for number, pixels in enumerate(pictures, start=1):
-            Image.fromarray(pixels).save(folder / name / f"{number:04}.jpg")
+            Image.fromarray(pixels).save(folder / name / f"image_{number:04}.jpg")
 
 
 def _write_shard(path: Path, images: np.ndarray) -> None:

@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-import bic
 import pytest
 from documents.markdown import ALL, ROOT, name_of
+
+import bic
 
 MAX_README_LINES = 140
 MAX_COLUMNS = 120
@@ -34,7 +35,9 @@ def test_links_lead_somewhere(document: Path) -> None:
         target = document.parent / path if path else document
         assert target.exists(), f"{name_of(document)} links to {link}, which does not exist"
         if anchor and not is_generated(target):
-            assert anchor in anchors(target), f"{name_of(document)} links to {link}: no such heading"
+            assert anchor in anchors(target), (
+                f"{name_of(document)} links to {link}: no such heading"
+            )
 
 
 @pytest.mark.parametrize("document", ALL, ids=name_of)

@@ -8,12 +8,20 @@ import os
 import re
 import subprocess
 import sys
+import types
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from documents.markdown import RUN, Block, Command, blocks, name_of
+from documents.markdown import ROOT, RUN, Block, Command, blocks, name_of
 from documents.prepared import prepare
+
+from bic import METHODS, Learner, Learning
+
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+MAX_METHOD_LINES = 40
 
 # What the documents mark as not run, and why.
 NOT_RUN = {
@@ -61,6 +69,28 @@ def test_shortened_commands() -> None:
     assert substituted("bic show runs/a") == "bic show runs/a"
 
 
+def test_the_method_in_contributing_works_and_passes_its_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, test, *_ = [block for block in blocks(CONTRIBUTING) if block.language == "python"]
+    assert len(source.content.splitlines()) <= MAX_METHOD_LINES
+    module = types.ModuleType("bic.learn.methods.level")
+    exec(source.content, vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(METHODS, "level", module.METHOD)
+    tests: dict[str, Any] = {}
+    exec(test.content, tests)
+    for name in [name for name in tests if name.startswith("test_")]:
+        tests[name]()
+
+    draws = np.random.default_rng(0)
+    learner = Learner(Learning(method="level", recipe="demo", memory=20))
+    for names in (["cat", "dog"], ["fox", "owl"]):
+        learner.learn(draws.integers(0, 256, (20, 8, 8), dtype=np.uint8), names * 10)
+    bias = learner.model.network.head.bias.detach()
+    assert bias[2:].mean() == pytest.approx(bias[:2].mean())
+
+
 def run_console(block: Block, folder: Path) -> None:
     commands = block.commands()
     assert commands, f"a console block needs a line that starts with $:\n{block.content}"
@@ -97,7 +127,7 @@ def substituted(command: str) -> str:
 
 
 def check_output(command: Command, output: str) -> None:
-    """Every line that the document shows begins like a line of the output, up to its first figure."""
+    """The output has every line that the document shows, up to the first figure in it."""
     printed = words(output)
     for line in command.output:
         start = words(re.split(r"\d|…", line)[0])

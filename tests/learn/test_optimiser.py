@@ -1,4 +1,4 @@
-"""Muon: what moves how far, against singular value decompositions and torch's own SGD."""
+"""Muon against singular value decompositions and against torch's own SGD."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def quintic(value: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", [(6, 20), (20, 6), (7, 7)])
-def test_singular_values_go_through_the_quintic_and_vectors_stay(shape: tuple[int, int]) -> None:
+def test_the_quintic_changes_singular_values_and_not_vectors(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     values = values / matrix.norm()
@@ -33,113 +33,117 @@ def test_many_iterations_bring_every_singular_value_near_one() -> None:
     assert 0.65 < values.min() < values.max() < 1.25
 
 
-def network() -> Network:
+def small_network() -> Network:
     torch.manual_seed(0)
-    made = Network("small", channels=1, image_size=8)
-    made.head.grow(3)
-    return made.train()
+    network = Network("small", channels=1, image_size=8)
+    network.head.grow(3)
+    return network.train()
 
 
-def gradients(module: Network, factor: float = 1.0) -> None:
-    module.zero_grad()
+def compute_gradients(network: Network, factor: float = 1.0) -> None:
+    network.zero_grad()
     draws = torch.Generator().manual_seed(1)
     images = torch.randint(0, 256, (12, 1, 8, 8), generator=draws, dtype=torch.uint8)
-    (factor * F.cross_entropy(module(images), torch.arange(12) % 3)).backward()
+    loss = F.cross_entropy(network(images), torch.arange(12) % 3)
+    (factor * loss).backward()
 
 
-def kernels(module: Network) -> dict[str, Tensor]:
-    return {
-        name: each.detach() for name, each in module.backbone.named_parameters() if each.ndim == 4
-    }
+def kernels(network: Network) -> dict[str, Tensor]:
+    """The kernels of the convolutions."""
+    parameters = network.backbone.named_parameters()
+    return {name: parameter.detach() for name, parameter in parameters if parameter.ndim == 4}
 
 
-def muon(module: nn.Module, rate: float = 0.1) -> Muon:
-    return Muon(module, muon_rate=rate, lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3)
+def muon(module: nn.Module) -> Muon:
+    return Muon(module, muon_rate=0.1, lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3)
+
+
+def sgd(module: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(
+        module.parameters(), lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3
+    )
 
 
 def test_kernels_keep_their_norm_and_turn_by_the_rate() -> None:
-    module = network()
-    optimiser = muon(module)
-    before = copy.deepcopy(kernels(module))
-    gradients(module)
+    network = small_network()
+    optimiser = muon(network)
+    before = copy.deepcopy(kernels(network))
+    compute_gradients(network)
     optimiser.step()
-    for name, kernel in kernels(module).items():
+    for name, kernel in kernels(network).items():
         old = before[name]
         torch.testing.assert_close(kernel.norm(), old.norm())
-        # A step of 0.1 × its norm, then back to the norm: less than 0.1, but for curvature.
+        # An update of 0.1 × the norm, then back to the norm: about 0.1, less the curvature.
         assert 0.05 < (kernel - old).norm() / old.norm() < 0.11
 
 
 def test_kernels_turn_against_the_orthogonalised_gradient() -> None:
-    module = network()
-    optimiser = muon(module)
-    before = copy.deepcopy(kernels(module))
-    gradients(module)
-    wanted = {
-        name: orthogonalised(each.grad.flatten(1))
-        for name, each in module.backbone.named_parameters()
-        if each.ndim == 4
-    }
+    network = small_network()
+    optimiser = muon(network)
+    before = copy.deepcopy(kernels(network))
+    compute_gradients(network)
+    directions = {}
+    for name, parameter in network.backbone.named_parameters():
+        if parameter.ndim == 4:
+            assert parameter.grad is not None
+            directions[name] = orthogonalised(parameter.grad.flatten(1))
     optimiser.step()
-    for name, kernel in kernels(module).items():
-        old, direction = before[name].flatten(1), wanted[name]
-        moved = old - 0.1 * old.norm() * direction / direction.norm()
-        torch.testing.assert_close(
-            kernel.flatten(1), moved * old.norm() / moved.norm(), rtol=1e-4, atol=1e-6
-        )
+    for name, kernel in kernels(network).items():
+        old = before[name].flatten(1)
+        moved = old - 0.1 * old.norm() * directions[name] / directions[name].norm()
+        expected = moved * old.norm() / moved.norm()
+        torch.testing.assert_close(kernel.flatten(1), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_gradients_size_does_not_matter_to_kernels() -> None:
-    one, two = network(), network()
-    for module, factor in ((one, 1.0), (two, 1000.0)):
-        optimiser = muon(module)
-        gradients(module, factor)
+def test_the_size_of_the_gradient_does_not_matter_to_kernels() -> None:
+    moved = []
+    for factor in (1.0, 1000.0):
+        network = small_network()
+        optimiser = muon(network)
+        compute_gradients(network, factor)
         optimiser.step()
-    for name, kernel in kernels(one).items():
-        torch.testing.assert_close(kernel, kernels(two)[name], rtol=1e-4, atol=1e-6)
+        moved.append(kernels(network))
+    for name, kernel in moved[0].items():
+        torch.testing.assert_close(kernel, moved[1][name], rtol=1e-4, atol=1e-6)
 
 
-def test_everything_else_moves_as_by_sgd() -> None:
-    one, two = network(), network()
-    plain = torch.optim.SGD(
-        two.parameters(), lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3
-    )
-    optimiser = muon(one)
+def test_sgd_moves_everything_but_kernels() -> None:
+    network = small_network()
+    optimiser = muon(network)
+    plain_network = small_network()
+    plain_optimiser = sgd(plain_network)
+    parameters = dict(network.named_parameters())
     for _ in range(2):
-        gradients(one)
-        for name, each in two.named_parameters():
-            each.grad = dict(one.named_parameters())[name].grad.clone()
+        compute_gradients(network)
+        for name, parameter in plain_network.named_parameters():
+            gradient = parameters[name].grad
+            assert gradient is not None
+            parameter.grad = gradient.clone()
         optimiser.step()
-        plain.step()
-    same = [
-        name
-        for name, each in one.named_parameters()
-        if torch.equal(each, dict(two.named_parameters())[name])
-    ]
-    assert set(same) == {name for name, _ in one.named_parameters()} - {
-        f"backbone.{name}" for name in kernels(one)
-    }
+        plain_optimiser.step()
+    moved_alike = set()
+    for name, parameter in plain_network.named_parameters():
+        if torch.equal(parameter, parameters[name]):
+            moved_alike.add(name)
+    assert moved_alike == parameters.keys() - {f"backbone.{name}" for name in kernels(network)}
 
 
-def test_the_kernels_rate_follows_the_schedule() -> None:
-    module = network()
-    optimiser = muon(module)
+def test_the_rate_of_kernels_follows_the_schedule() -> None:
+    network = small_network()
+    optimiser = muon(network)
     for group in optimiser.param_groups:
         group["lr"] = 0.0
-    before = copy.deepcopy(kernels(module))
-    gradients(module)
+    before = copy.deepcopy(kernels(network))
+    compute_gradients(network)
     optimiser.step()
-    for name, kernel in kernels(module).items():
+    for name, kernel in kernels(network).items():
         torch.testing.assert_close(kernel, before[name], rtol=1e-6, atol=0)
 
 
-def test_a_head_alone_is_trained_by_sgd() -> None:
-    one, two = nn.Linear(4, 3), nn.Linear(4, 3)
-    two.load_state_dict(one.state_dict())
-    plain = torch.optim.SGD(
-        two.parameters(), lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-3
-    )
-    for module, optimiser in ((one, muon(one)), (two, plain)):
+def test_sgd_trains_a_head_alone() -> None:
+    head = nn.Linear(4, 3)
+    plain_head = copy.deepcopy(head)
+    for module, optimiser in ((head, muon(head)), (plain_head, sgd(plain_head))):
         module(torch.ones(2, 4)).square().sum().backward()
         optimiser.step()
-    assert torch.equal(one.weight, two.weight)
+    assert torch.equal(head.weight, plain_head.weight)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bic.errors import BicError, LostError
 from bic.progress import Progress
+from bic.report.command import WITHOUT_FLAG
 from bic.version import __version__
 
 app = App(
@@ -45,7 +46,7 @@ def as_flag(name: str, value: str | None) -> str:
     >>> as_flag("recipe.learning_rate", None), as_flag("recipe.image_size", "32")
     ('--set recipe.learning_rate=VALUE', '--set recipe.image_size=32')
     """
-    if "." in name or name in ("class_order", "correction_penalty"):
+    if "." in name or name in WITHOUT_FLAG:
         return f"--set {name}={'VALUE' if value is None else value}"
     written = f"--{name.replace('_', '-')}"
     return written if value is None else f"{written} {value}"

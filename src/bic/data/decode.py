@@ -56,11 +56,3 @@ def plain_image(image: Image.Image, channels: int) -> Image.Image:
         page.alpha_composite(image.convert("RGBA"))
         image = page
     return image.convert("L" if channels == 1 else "RGB")
-
-
-def __getattr__(name: str):  # TEMPORARY
-    if name in ("Preprocessing", "Cut"):
-        import bic.data.preprocessing
-
-        return getattr(bic.data.preprocessing, name)
-    raise AttributeError(name)

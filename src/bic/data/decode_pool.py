@@ -253,7 +253,3 @@ def default_processes(device: str) -> int:
         # A CPU decodes ten images in the time in which it trains on one.
         return max(1, num_cpus // 4)
     return min(16, num_cpus)
-
-
-num_processors = count_cpus  # TEMPORARY
-usual_processes = default_processes  # TEMPORARY

@@ -19,10 +19,9 @@ def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
 
     The shorter side is scaled to `resize`, by default to `size`. Raises UserError for vectors.
     """
+    refuse_vectors(images)
     pixels = images.pixels
     assert pixels is not None
-    if pixels.ndim == 2:
-        raise UserError("vectors have no image size", "leave out {recipe.image_size}")
     if pixels.shape[2:] == (size, size):
         return images
     scale = (resize or size) / min(pixels.shape[2:])
@@ -35,6 +34,18 @@ def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
     return replace(images, pixels=square, preprocessing=replace(images.preprocessing, size=size))
 
 
+def refuse_vectors(images: ImageSet) -> None:
+    """Raise UserError for vectors: they cannot be brought to a size."""
+    if holds_vectors(images):
+        raise UserError("vectors have no image size", "leave out {recipe.image_size}")
+
+
+def holds_vectors(images: ImageSet) -> bool:
+    if images.pixels is not None:
+        return images.pixels.ndim == 2
+    return images.preprocessing.size is None
+
+
 def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
     """The same images as a model with this preprocessing takes them.
 
@@ -42,13 +53,13 @@ def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
     RGB and, if they have another size, scaled. Raises UserError for vectors of another dimension,
     and for images if the model takes vectors or the other way round.
     """
-    is_vectors = _is_vectors(images)
+    are_vectors = holds_vectors(images)
     if preprocessing.size is None:
-        if not is_vectors or images.preprocessing.channels != preprocessing.channels:
+        if not are_vectors or images.preprocessing.channels != preprocessing.channels:
             wanted = f"vectors of {preprocessing.channels:,} numbers"
             raise _other_kind(images, wanted)
         return images
-    if is_vectors:
+    if are_vectors:
         raise _other_kind(images, "images")
     if images.preprocessing == preprocessing:
         return images
@@ -60,16 +71,10 @@ def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
     return replace(square, preprocessing=preprocessing)
 
 
-def _is_vectors(images: ImageSet) -> bool:
-    if images.pixels is not None:
-        return images.pixels.ndim == 2
-    return images.preprocessing.size is None
-
-
 def _other_kind(images: ImageSet, wanted: str) -> UserError:
     """The error for vectors or images that a model cannot take."""
     given = "images"
-    if _is_vectors(images):
+    if holds_vectors(images):
         given = f"vectors of {images.preprocessing.channels:,} numbers"
     problem = f"the model takes {wanted}, got {given}"
     return UserError(problem, "give it the kind of data that it has learned from")

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from bic.data.array_images import Array, as_images, check_images
 from bic.data.decode import FORMATS, GREY_MODES, plain_image
 from bic.data.decode_files import Decode, decode_files, reason_of
 from bic.data.decode_jpeg import Pixels
-from bic.data.fitting import resized
+from bic.data.fitting import fitted, holds_vectors, refuse_vectors, resized
 from bic.data.images import PIXELS_IN_MEMORY, ImageSet, Labels, array_set, encode
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
 from bic.errors import UserError
@@ -43,15 +43,24 @@ def as_image_set(
     Paths are opened here to see whether they are images, and decoded when they are used. Raises
     UserError for anything else, and for images that cannot be read.
     """
-    image_set = images
-    if not isinstance(image_set, ImageSet):
-        image_set = _image_set(images, image_size, resize)
+    image_set = _image_set(images, image_size, resize)
+    if image_size is not None and not isinstance(images, ImageSet):
+        refuse_vectors(image_set)
     if labels is None:
         return image_set
     if len(labels) != len(image_set):
         problem = f"there must be one label per image, got {len(labels):,} for {len(image_set):,}"
         raise UserError(problem, "pass as many labels as images")
     return replace(image_set, labels=labels)
+
+
+def as_model_input(images: Images, preprocessing: Preprocessing) -> ImageSet:
+    """An ImageSet of any kind of images, as a model with this preprocessing takes them.
+
+    Raises UserError as `as_image_set` and `fitted` do.
+    """
+    image_set = _image_set(images, preprocessing.size, preprocessing.resize)
+    return fitted(image_set, preprocessing)
 
 
 def in_memory(images: ImageSet, *, decode: Decode = decode_files) -> ImageSet:
@@ -70,7 +79,9 @@ def in_memory(images: ImageSet, *, decode: Decode = decode_files) -> ImageSet:
 
 
 def _image_set(images: Any, image_size: int | None, resize: int | None) -> ImageSet:
-    """As `as_image_set`, for anything but an ImageSet."""
+    """As `as_image_set`, but vectors stay vectors whatever the `image_size`."""
+    if isinstance(images, ImageSet):
+        return images
     if isinstance(images, str | os.PathLike | Image.Image):
         problem = f"images must be an array or a list, got a single {type(images).__name__}"
         raise UserError(problem, "put it in a list")
@@ -117,7 +128,7 @@ def _from_array(array: Array, image_size: int | None, resize: int | None) -> Ima
     if values is array:
         values = values.copy()  # the caller may write to its array later
     image_set = array_set(values, _zeros(len(values)))
-    if image_size is None:
+    if image_size is None or holds_vectors(image_set):
         return image_set
     square = resized(image_set, image_size, resize)
     return replace(square, preprocessing=replace(square.preprocessing, resize=resize))
@@ -146,7 +157,8 @@ def _pixels_of(images: Sequence[Image.Image], channels: int) -> Iterator[Pixels]
     """The pixels [height, width, channels] of PIL images, which stay as they are."""
     for number, image in enumerate(images):
         try:
-            plain = plain_image(image.copy(), channels)
+            upright = ImageOps.exif_transpose(image)  # a copy
+            plain = plain_image(upright, channels)
         except Exception as error:  # Pillow's decoders raise almost anything
             problem = f"can't read image {number} ({reason_of(error)})"
             raise UserError(problem, "fix it, or leave it out") from error

@@ -109,6 +109,9 @@ class Plan:
         """The plan that `settings()` was taken from."""
         protocol = {name: settings[name] for name in Protocol.model_fields if name in settings}
         learning = {name: settings[name] for name in Learning.model_fields if name in settings}
+        # As a Recipe, so that a setting that an older version did not record gets its plain default
+        # and not the value that the recipe of this name has today.
+        learning["recipe"] = checked(Recipe, settings["recipe"], under="recipe.")
         checked_protocol = checked(Protocol, protocol)
         learning["num_classes"] = sum(checked_protocol.step_sizes)
         return cls(checked_protocol, checked(Learning, learning))

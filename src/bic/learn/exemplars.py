@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet, Indices, join
 from bic.learn.lesson import Lesson
 from bic.learn.memory import Memory, by_class, files_of
@@ -21,7 +22,7 @@ def remember(
     """
     labels = np.unique(new.labels).tolist()
     known = [label for label in labels if label in memory.classes]
-    candidates = join([new, memory.train_images(known)])
+    candidates = join([new, memory.train_images(known)], decode=decode_all)
     limit = memory.images_per_class(len(model.classes))
     if limit is None:
         limit = len(candidates)

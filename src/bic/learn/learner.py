@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bic.data.fitting import fitted
-from bic.data.from_python import Images, as_image_set
+from bic.data.decode_pool import decode_all
+from bic.data.fitting import holds_vectors
+from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
 from bic.data.images import ImageSet, Labels
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
@@ -149,13 +150,16 @@ class Learner:
 
     def _images(self, images: Images) -> ImageSet:
         """The images in the form that the model takes."""
+        recipe = self.learning.recipe
         if self._model is not None:
-            size = self._model.preprocessing.size
-            return fitted(as_image_set(images, image_size=size), self._model.preprocessing)
-        image_set = as_image_set(images, image_size=self.learning.recipe.image_size)
-        if image_set.preprocessing.size is None and not _holds_vectors(image_set):
+            image_set = as_model_input(images, self._model.preprocessing)
+        else:
+            image_set = as_image_set(images, image_size=recipe.image_size, resize=recipe.resize)
+        if image_set.preprocessing.size is None and not holds_vectors(image_set):
             raise UserError("images must be square", "set {recipe.image_size=32} to resize them")
-        return image_set
+        if isinstance(images, ImageSet) or recipe.augmentation.random_resize is not None:
+            return image_set
+        return in_memory(image_set, decode=decode_all)  # decoded once, not in every epoch
 
     def _check(self, step: Step, *, num_seen: int) -> None:
         """Refuse before training what would fail after it."""
@@ -165,10 +169,6 @@ class Learner:
         if len(step.train) < 2:
             raise UserError("a step needs at least two images", "add some")
         check_memory(self.method, self.learning.memory, num_seen, step.train)
-
-
-def _holds_vectors(images: ImageSet) -> bool:
-    return images.pixels is not None and images.pixels.ndim == 2
 
 
 def _numbered(

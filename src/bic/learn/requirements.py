@@ -51,4 +51,4 @@ def check_memory(method: Method, budget: MemoryBudget, num_classes: int, images:
 def _in_words(method: Method) -> str:
     if images_needed(method) == 1:
         return "one image"
-    return "two images, one of them held out,"
+    return "two images (one of them is held out)"

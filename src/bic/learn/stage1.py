@@ -140,7 +140,7 @@ def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet) -> Non
         model.network.load_state_dict(without_prefix(resume.tensors, "teacher."))
     num_images = max(len(kept.train) for kept in memory.classes.values())
     chosen = np.concatenate(list(rank(lesson, model, new, num_images).values()))
-    images = join([new.select(chosen), memory.train_images()])
+    images = join([new.select(chosen), memory.train_images()], decode=decode_all)
     recipe = balanced_recipe(lesson, len(model.classes))
     _train(lesson, BALANCED, model, images, Teacher(model.network, None), recipe)
 

@@ -3,6 +3,7 @@
 from collections import deque
 
 from bic.data.batches import plain_batches
+from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet, join
 from bic.learn.exemplars import remember
 from bic.learn.lesson import Learned, Lesson
@@ -28,8 +29,8 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     new_held_out = step.train.select(held_out)
     if lesson.resume is None:
         _check_readable(new_held_out)
-    all_held_out = join([memory.held_out_images(), new_held_out])
-    train = join([new, memory.train_images()])
+    all_held_out = join([memory.held_out_images(), new_held_out], decode=decode_all)
+    train = join([new, memory.train_images()], decode=decode_all)
     if method.sees_old_data == "network":
         assert step.everything is not None
         train = step.everything

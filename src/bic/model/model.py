@@ -11,8 +11,7 @@ from torch import Tensor
 
 from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
-from bic.data.fitting import fitted
-from bic.data.from_python import Images, as_image_set
+from bic.data.from_python import Images, as_model_input
 from bic.data.preprocessing import Preprocessing
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.network import Network
@@ -89,9 +88,7 @@ class Model:
 
     def predict_logits(self, images: Images) -> npt.NDArray[np.float32]:
         """Final logits [images, classes]."""
-        image_set = fitted(
-            as_image_set(images, image_size=self.preprocessing.size), self.preprocessing
-        )
+        image_set = as_model_input(images, self.preprocessing)
         logits = np.empty((len(image_set), len(self.classes)), dtype=np.float32)
         with decoding(default_processes("cpu") if image_set.pixels is None else 0):
             for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):

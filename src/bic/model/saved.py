@@ -192,7 +192,7 @@ def _network(
     if tuple(state["mean"].shape) != (preprocessing.channels,):
         raise ValueError("its preprocessing does not fit its weights")
 
-    def build() -> Network:
+    def build(num_features: int | None = None) -> Network:
         network = Network(
             backbone,
             channels=preprocessing.channels,
@@ -208,7 +208,7 @@ def _network(
             expected = {name: tensor.shape for name, tensor in build().state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
             raise ValueError(f"its weights are not those of the backbone {backbone}")
-    network = build()
+    network = build(num_features)
     network.load_state_dict(state)
     return network
 

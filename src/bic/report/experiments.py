@@ -1,18 +1,16 @@
 """One of the paper's experiments as tables and Markdown: our results and the paper's."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from bic.files import write_file
 from bic.lab.experiments import Experiment
 from bic.progress import clock
-from bic.report.experiment_figures import draw
+from bic.report.experiment_figures import Content, draw
 from bic.report.tables import new_table
 
-Content = Mapping[str, Any]  # of NAME.json, which `bic paper` writes
 Row = tuple[str, list[str]]  # its name and its cells
 
 

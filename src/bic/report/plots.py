@@ -1,6 +1,6 @@
 """Plots of results, drawn with matplotlib."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,34 @@ from matplotlib.figure import Figure
 from bic.report.looks import look_of
 from bic.store.results import Result
 
+COLUMNS = ("true", "predicted", "predicted_uncorrected")
 # Settings of matplotlib.
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
-def picture(
-    results: Sequence[Result], predictions: Mapping[str, npt.NDArray[Any]], path: Path
-) -> None:
-    """Draw the accuracy of all methods, and the confusions of bic before and after correction.
+def draw_demo(results: Sequence[Result], folder: Path) -> Path:
+    """Draw `demo.png`: the accuracy of all methods, and the confusions of bic.
 
-    `predictions` are those of bic's last step: `true`, `predicted` and `predicted_uncorrected`.
+    `folder` has the run folder of each method and gets the picture, whose path is returned.
     """
+    bic = next(result for result in results if result.method == "bic")
+    last = bic.steps[-1]
+    num_old = last.seen - bic.config["step_sizes"][-1]
+    with np.load(folder / "bic" / f"predictions-{last.step}.npz") as content:
+        predictions = {name: content[name] for name in COLUMNS}
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 4.6), layout="constrained", dpi=120)
         curves, before, after = figure.subplots(1, 3, width_ratios=[1.35, 1, 1])
         accuracy_curves(curves, results)
-        bic = next(result for result in results if result.method == "bic")
-        last = bic.steps[-1]
-        num_old = last.seen - bic.config["step_sizes"][-1]
         for axes, title, column, top1 in (
             (before, "before correction", "predicted_uncorrected", last.top1_uncorrected),
             (after, "after correction", "predicted", last.top1),
         ):
             confusion(axes, predictions["true"], predictions[column], num_old, bic.classes)
             axes.set_title(f"bic {title}: {top1:.1f} %")
-        figure.savefig(path)
+        picture = folder / "demo.png"
+        figure.savefig(picture)
+    return picture
 
 
 def accuracy_curves(axes: Axes, results: Sequence[Result]) -> None:

@@ -55,7 +55,11 @@ def test_classes_are_sorted_and_images_are_in_order_of_name(pets: Path) -> None:
 
 def test_the_original_files_are_kept(pets: Path) -> None:
     data = open_dataset(str(pets))
-    assert [data.train.encoded(i) for i in range(3)] == [plain_png(10), plain_png(20), plain_png(30)]
+    assert [data.train.encoded(i) for i in range(3)] == [
+        plain_png(10),
+        plain_png(20),
+        plain_png(30),
+    ]
     assert data.train.select(np.array([2, 0])).encoded(1) == plain_png(10)
 
 
@@ -136,7 +140,11 @@ def test_a_broken_file_is_named_or_left_out(pets: Path, kind: str) -> None:
     assert data.num_skipped == 1
     assert data.train.labels.tolist() == [0, 0, 1]
     assert values(data.train) == [10, 20, 30]
-    assert [data.train.encoded(i) for i in range(3)] == [plain_png(10), plain_png(20), plain_png(30)]
+    assert [data.train.encoded(i) for i in range(3)] == [
+        plain_png(10),
+        plain_png(20),
+        plain_png(30),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["empty", "text", "bomb"])

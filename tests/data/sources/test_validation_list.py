@@ -60,6 +60,7 @@ def test_a_list_gives_the_classes(imagenet: Path, style: str, place: str) -> Non
     (imagenet / place).write_text("\n".join(lines[style]) + "\n")
     # Neither another text nor test images without classes may be taken for the right ones.
     (imagenet / "readme.txt").write_text("Some other words.\n")
+    (imagenet / "binary.txt").write_bytes(b"\xff\xfe\x00")
     (imagenet / "test").mkdir()
     (imagenet / "test/ILSVRC2012_test_00000001.JPEG").write_bytes(b"")
     labels = {name: WNIDS.index(wnid) for name, wnid in classes.items()}

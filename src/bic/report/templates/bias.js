@@ -165,9 +165,9 @@ addChart("logits", (element) => {
   }
 
   const shownBeta = corrected ? beta.toFixed(2).replace("-", "−") : "";
-  const correction = corrected ? `: α ${alpha.toFixed(2)}, β ${shownBeta}` : "";
+  const correction = corrected ? `; α ${alpha.toFixed(2)}, β ${shownBeta}` : "";
   $("logits-note").textContent =
-    `of all test images after step ${state.step}, each part’s area being 1${correction}`;
+    `of all test images after step ${state.step}; each curve has area 1${correction}`;
 
   const firstAxes = {
     xaxis: axis("logit", { domain: sideBySide ? [0, 0.47] : [0, 1], anchor: "y" }),

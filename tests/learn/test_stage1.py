@@ -1,0 +1,73 @@
+"""Stage 1: what a step starts from, its epochs and learning rate, and its loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.learners import FROZEN, learn, pixels_of, toy_learner, toy_steps, watch_phases
+from support.toy import toy_dataset
+
+import bic.learn.stage1
+from bic import Dataset
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return toy_dataset(0.7)
+
+
+@pytest.mark.parametrize("method", ["bic", "joint"])
+def test_a_later_step_has_other_epochs_and_a_lower_rate_unless_it_starts_afresh(
+    method: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases = watch_phases(monkeypatch)
+    recipe = {"learning_rate": 0.2, "first_epochs": 3, "optimiser": {"later_rate": 0.5}}
+    learner = toy_learner(method, recipe)
+    for step in toy_steps(dataset, method)[:2]:
+        learn(learner, step)
+    used = [(phase.recipe.epochs, phase.recipe.learning_rate) for phase in phases.values()]
+    assert used == [(3, 0.2), (2, 0.1) if method == "bic" else (3, 0.2)]
+
+
+def test_the_distillation_loss_has_a_factor(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(4)
+    terms: list[dict[str, float]] = []
+
+    def watched(training: Any, batches: Any, loss: Any, recipe: Any, **options: Any) -> None:
+        targets = None if options["teacher"] is None else torch.ones(4, 2)
+        losses = loss(logits, labels, targets)
+        terms.append({name: float(term) for name, term in losses.items()})
+
+    monkeypatch.setattr(bic.learn.stage1, "fit", watched)
+    for factor in (1.0, 4.0):
+        learner = toy_learner("bic", {"distillation_factor": factor})
+        for step in toy_steps(dataset)[:2]:
+            learn(learner, step)
+    _, plain, _, stronger = terms
+    assert stronger["distillation"] == pytest.approx(4 * plain["distillation"])
+    assert stronger["classification"] == plain["classification"]
+
+
+def test_a_step_starts_from_the_network_of_the_step_before(dataset: Dataset) -> None:
+    """Normalisation is measured in the first step and stays fixed; the head gets new rows."""
+    learner = toy_learner("finetune", FROZEN)
+    first, second, _ = toy_steps(dataset)
+    learn(learner, first)
+    before = learner.model.network
+    learn(learner, second)
+    after = learner.model.network
+    assert after is not before
+    torch.testing.assert_close(after.mean, pixels_of(first.images).float().mean().view(1))
+    assert torch.equal(after.mean, before.mean)
+    assert torch.equal(after.std, before.std)
+    for name, value in before.named_parameters():
+        parameter = dict(after.named_parameters())[name]
+        torch.testing.assert_close(parameter[: len(value)], value, atol=1e-8, rtol=0)
+    assert (before.num_classes, after.num_classes) == (2, 4)

@@ -1,0 +1,251 @@
+"""Damaged and hostile model folders: one sentence, at once, and with little memory."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.memory_limit import memory_limit
+from support.model_folders import (
+    change_description,
+    change_tensors,
+    made_model,
+    renew_checksums,
+)
+from torch import Tensor
+
+from bic import Model, UserError
+
+MAX_SECONDS = 1.0
+MAX_BYTES = 2**28
+Change = Callable[[Path], object]
+
+
+def described(change: Callable[[dict[str, Any]], object]) -> Change:
+    """A change of model.json."""
+    return lambda folder: change_description(folder, change)
+
+
+def stored(change: Callable[[dict[str, Tensor]], object]) -> Change:
+    """A change of the tensors."""
+    return lambda folder: change_tensors(folder, change)
+
+
+def written(name: str, content: bytes) -> Change:
+    """Other content of a file, with a checksum that fits."""
+
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        renew_checksums(folder)
+
+    return change
+
+
+def write_checksums(content: str) -> Change:
+    return lambda folder: (folder / "checksums.json").write_text(content)
+
+
+def truncate_weights(folder: Path) -> None:
+    file = folder / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    renew_checksums(folder)
+
+
+def name_a_million_classes(content: dict[str, Any]) -> None:
+    content["classes"] = [f"class {number}" for number in range(10**6)]
+    content["classes_per_step"] = [10**6]
+
+
+def correct(**values: Any) -> Change:
+    """Another correction in model.json."""
+    return described(lambda content: content["answer"]["correction"].update(values))
+
+
+HEADER_OF_4_EXABYTES = (2**62).to_bytes(8, "little") + b"{}"
+
+# Each folder holds a blended model, which has every part. (change, what the error says)
+DAMAGE: dict[str, tuple[Change, str]] = {
+    "10**9 channels": (
+        described(lambda content: content["preprocessing"].update(channels=10**9)),
+        "its preprocessing does not fit its weights",
+    ),
+    "a size of 10**6": (
+        described(lambda content: content["preprocessing"].update(size=10**6)),
+        "is damaged or not a model",
+    ),
+    "the largest size": (
+        described(lambda content: content["preprocessing"].update(size=8192)),
+        "its weights are not those of the backbone mlp",
+    ),
+    "no size": (
+        described(lambda content: content["preprocessing"].update(size=None)),
+        "its weights are not those of the backbone mlp",
+    ),
+    "a million classes": (described(name_a_million_classes), "1000000 class names for 5 outputs"),
+    "steps that do not add up": (
+        described(lambda content: content.update(classes_per_step=[2, 2])),
+        "its steps and its classes disagree",
+    ),
+    "a negative step": (
+        described(lambda content: content.update(classes_per_step=[6, -1])),
+        "its steps and its classes disagree",
+    ),
+    "half a class": (
+        described(lambda content: content.update(classes_per_step=[2.5, 2.5])),
+        "is damaged or not a model",
+    ),
+    "no classes": (
+        described(lambda content: content.update(classes=[], classes_per_step=[])),
+        "is damaged or not a model",
+    ),
+    "classes that are not text": (
+        described(lambda content: content.update(classes=[1, 2, 3, 4, 5])),
+        "is damaged or not a model",
+    ),
+    "a NaN in the correction": (correct(alpha=float("nan")), "is damaged or not a model"),
+    "an infinite correction": (correct(beta=float("-inf")), "is damaged or not a model"),
+    "a correction that is text": (correct(alpha="nan"), "is damaged or not a model"),
+    "a negative number of old classes": (correct(num_old=-1), "is damaged or not a model"),
+    "half an old class": (correct(num_old=0.5), "is damaged or not a model"),
+    "a share of one": (
+        described(lambda content: content["answer"].update(share=1.0)),
+        "is damaged or not a model",
+    ),
+    "no correction": (
+        described(lambda content: content["answer"].pop("correction")),
+        "its answer has no correction",
+    ),
+    "an unknown answer": (
+        described(lambda content: content["answer"].update(kind="oracle")),
+        "unknown answer 'oracle'",
+    ),
+    "no answer": (described(lambda content: content.pop("answer")), "is damaged or not a model"),
+    "an unknown backbone": (
+        described(lambda content: content.update(backbone="banana")),
+        "unknown backbone 'banana'",
+    ),
+    "another backbone": (
+        described(lambda content: content.update(backbone="small")),
+        "its weights are not those of the backbone small",
+    ),
+    "a newer format": (
+        described(lambda content: content.update(format=99)),
+        "was written by a newer version of bic; upgrade bic",
+    ),
+    "a format that is no number": (
+        described(lambda content: content.update(format=[2])),
+        "is damaged or not a model",
+    ),
+    "format 1 with a strange previous network": (
+        described(lambda content: content.update(format=1, previous=5)),
+        "is damaged or not a model",
+    ),
+    "no JSON": (written("model.json", b"model"), "is damaged or not a model"),
+    "JSON that is not an object": (written("model.json", b"[1, 2]"), "is damaged or not a model"),
+    "no UTF-8": (written("model.json", b"\xff\xfe{}"), "is damaged or not a model"),
+    "deep nesting": (written("model.json", b"[" * 10**6), "is damaged or not a model"),
+    "a missing tensor": (
+        stored(lambda tensors: tensors.pop("network.head.bias")),
+        "its weights are not those of the backbone mlp",
+    ),
+    "a missing tensor of the answer": (
+        stored(lambda tensors: tensors.pop("answer.previous.network.head.weight")),
+        "is damaged or not a model",
+    ),
+    "an extra tensor": (
+        stored(lambda tensors: tensors.update({"network.extra": torch.zeros(3)})),
+        "its weights are not those of the backbone mlp",
+    ),
+    "a head of another shape": (
+        stored(lambda tensors: tensors.update({"network.head.weight": torch.zeros(5, 100)})),
+        "its weights are not those of the backbone mlp",
+    ),
+    "a head that is one number": (
+        stored(lambda tensors: tensors.update({"network.head.weight": torch.tensor(1.0)})),
+        "is damaged or not a model",
+    ),
+    "a head without features": (
+        stored(lambda tensors: tensors.update({"network.head.weight": torch.zeros(10**9, 0)})),
+        "its weights are not those of the backbone mlp",
+    ),
+    "a kernel of another shape": (
+        stored(lambda tensors: tensors.update({"network.backbone.1.weight": torch.zeros(3, 3)})),
+        "its weights are not those of the backbone mlp",
+    ),
+    "truncated weights": (truncate_weights, "is damaged or not a model"),
+    "weights with an absurd header": (
+        written("weights.safetensors", HEADER_OF_4_EXABYTES),
+        "is damaged or not a model",
+    ),
+    "empty weights": (written("weights.safetensors", b""), "is damaged or not a model"),
+    "a checksum that does not fit": (
+        lambda folder: (folder / "model.json").write_text("{}"),
+        "model.json is damaged",
+    ),
+    "checksums of a file outside": (
+        write_checksums(json.dumps({"../x": "0" * 64})),
+        "is not complete",
+    ),
+    "checksums that are a list": (write_checksums("[]"), "is not complete"),
+    "checksums that are not JSON": (write_checksums("{"), "is not complete"),
+    "no weights": (lambda folder: (folder / "weights.safetensors").unlink(), "is not complete"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _first_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The first model that a process loads imports parts of torch, which takes a second."""
+    folder = tmp_path_factory.mktemp("first") / "model"
+    made_model().save(folder)
+    Model.load(folder)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_model_is_refused_in_one_sentence(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    made_model("blended twice").save(folder)
+    change, reason = DAMAGE[damage]
+    change(folder)
+    start = time.process_time()
+    with memory_limit(MAX_BYTES), pytest.raises(UserError) as caught:
+        Model.load(folder)
+    assert time.process_time() - start < MAX_SECONDS
+    sentence = str(caught.value)
+    assert reason in sentence
+    assert "memory" not in sentence
+    assert len(sentence.splitlines()) == 1
+    assert len(sentence) < 500
+
+
+def test_undamaged_model_loads_within_the_limits(tmp_path: Path) -> None:
+    made_model("blended twice").save(tmp_path / "model")
+    start = time.process_time()
+    with memory_limit(MAX_BYTES):
+        Model.load(tmp_path / "model")
+    assert time.process_time() - start < MAX_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("nearest mean", "means"), ("retrained", "weight"), ("retrained", "bias")]
+)
+def test_tensors_of_an_answer_must_fit_the_network(tmp_path: Path, kind: str, name: str) -> None:
+    folder = tmp_path / "model"
+    made_model(kind).save(folder)
+    change_tensors(folder, lambda tensors: tensors.update({f"answer.{name}": torch.zeros(4)}))
+    with pytest.raises(UserError, match=r"a tensor has the shape \[4\], not \[5"):
+        Model.load(folder)
+    change_tensors(folder, lambda tensors: tensors.pop(f"answer.{name}"))
+    with pytest.raises(UserError, match="is damaged or not a model"):
+        Model.load(folder)
+
+
+def test_previous_network_must_not_know_more_classes(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = made_model("blended")
+    model.answer.previous.network.head.grow(4)
+    model.save(folder)
+    with pytest.raises(UserError, match="its previous network knows more classes than it does"):
+        Model.load(folder)
