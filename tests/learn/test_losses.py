@@ -197,9 +197,7 @@ def test_the_balanced_phase_of_eeil_distils_the_newest_classes_too() -> None:
 
 
 @pytest.mark.parametrize("classes_per_step", [(2, 0, 3), (2, 3, 0), (2, 0, 3, 4)])
-def test_eeil_has_no_term_for_a_step_without_new_classes(
-    classes_per_step: tuple[int, ...],
-) -> None:
+def test_eeil_has_no_term_for_a_step_without_new_classes(classes_per_step: tuple[int, ...]) -> None:
     zeros = torch.zeros(2, 5)
     loss = distillation_per_step(zeros, zeros, classes_per_step)
     assert float(loss) == pytest.approx(log(2) + log(3), rel=1e-6)

@@ -3,15 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
 
 import bic.learn.stage1
-from bic import METHODS, Dataset, ImageSet, Learned, Learner, Learning, Recipe
+from bic import Dataset, ImageSet, Learned, Learner, Learning, Recipe
 from bic.data.augmentation import Augmentation
 from bic.data.batches import Batches
 from bic.lab.steps import ProtocolStep, protocol_steps
+from bic.learn.methods import find_method
 from bic.learn.train import Training
 
 ORDER = (3, 0, 5, 1, 4, 2)
@@ -22,6 +25,7 @@ BUDGET = 36
 # Weights stay where they start.
 FROZEN = {"learning_rate": 1e-12, "epochs": 1, "optimiser": {"weight_decay": 0.0}}
 
+Array = npt.NDArray[Any]
 State = dict[str, Tensor]
 
 
@@ -42,15 +46,21 @@ def toy_learner(
 
 def toy_steps(dataset: Dataset, method: str = "bic") -> list[ProtocolStep]:
     """Three steps of two classes, in an order that is not the order of the labels."""
-    everything = METHODS[method].is_upper_bound
-    return list(protocol_steps(dataset, ORDER, SIZES, with_everything=everything))
+    sees_old_data = find_method(method).is_upper_bound
+    return list(protocol_steps(dataset, ORDER, SIZES, with_everything=sees_old_data))
 
 
 def learn(learner: Learner, step: ProtocolStep, **options: Any) -> Learned:
     """Give a step of a protocol to a learner."""
-    return learner.learn(
-        step.images, classes=step.classes, everything=step.everything, **options
-    )
+    return learner.learn(step.images, classes=step.classes, everything=step.everything, **options)
+
+
+def arrays_of(images: ImageSet, classes: str) -> tuple[Array, list[str]]:
+    """The images [n, 8, 8] of some of the classes a to f, and their names."""
+    indices = ["abcdef".index(name) for name in classes]
+    chosen = images.select(np.flatnonzero(np.isin(images.labels, indices)))
+    assert chosen.pixels is not None
+    return chosen.pixels[:, 0].numpy(), ["abcdef"[label] for label in chosen.labels]
 
 
 def pixels_of(images: ImageSet) -> Tensor:

@@ -28,9 +28,7 @@ def plain_recipe(**changes: Any) -> Recipe:
 
 def batches_for(recipe: Recipe, images: ImageSet, *address: int | str) -> Batches:
     """The batches that the recipe asks for."""
-    return Batches(
-        images, address, batch_size=recipe.batch_size, augmentation=recipe.augmentation
-    )
+    return Batches(images, address, batch_size=recipe.batch_size, augmentation=recipe.augmentation)
 
 
 def train(

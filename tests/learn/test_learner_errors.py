@@ -1,0 +1,255 @@
+"""What a learner refuses, and that a step which fails changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.learners import Array, State, are_equal, arrays_of, toy_learner
+from support.toy import toy_dataset
+
+from bic import Dataset, Learner, Learning, UserError
+from bic.data.images import array_set
+from bic.learn.lesson import Checkpoint
+from bic.model.saved import description, tensors
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return toy_dataset(0.8)
+
+
+# Wrong input
+
+
+def zeros(count: int, *shape: int) -> Array:
+    return np.zeros((count, *shape), dtype=np.uint8)
+
+
+PAIR = ["a", "b"] * 10
+WRONG_INPUT: dict[str, tuple[Callable[[Learner], object], str, str]] = {
+    "no labels": (lambda learner: learner.learn(zeros(20, 8, 8)), "no labels", "pass labels"),
+    "an image set without classes": (
+        lambda learner: learner.learn(array_set(zeros(20, 8, 8), np.arange(20) % 2)),
+        "no labels",
+        "pass labels",
+    ),
+    "too few labels": (
+        lambda learner: learner.learn(zeros(20, 8, 8), ["a", "b"]),
+        "there are 20 images and 2 labels",
+        "one label per image",
+    ),
+    "float labels": (
+        lambda learner: learner.learn(zeros(20, 8, 8), np.arange(20) % 2 / 2),
+        r"names or of whole numbers, got float64 \[20\]",
+        "name or number",
+    ),
+    "boolean labels": (
+        lambda learner: learner.learn(zeros(20, 8, 8), np.arange(20) % 2 > 0),
+        "names or of whole numbers, got bool",
+        "name or number",
+    ),
+    "labels in columns": (
+        lambda learner: learner.learn(zeros(20, 8, 8), np.eye(20, dtype=int)),
+        r"got int64 \[20, 20\]",
+        "name or number",
+    ),
+    "empty array": (
+        lambda learner: learner.learn(zeros(0, 8, 8), []),
+        "there are no images",
+        "pass an array",
+    ),
+    "empty list": (lambda learner: learner.learn([], []), "there are no images", "pass an array"),
+    "empty image set": (
+        lambda learner: learner.learn(array_set(zeros(0, 8, 8), np.arange(0)), classes=["a"]),
+        "there are no images",
+        "pass some",
+    ),
+    "images that are not square": (
+        lambda learner: learner.learn(zeros(20, 8, 6), PAIR),
+        "images must be square",
+        "recipe.image_size=32",
+    ),
+    "no images at all": (
+        lambda learner: learner.learn(5, PAIR),  # type: ignore[arg-type]
+        "must be an array or a list, got int",
+        "pass an array",
+    ),
+    "a class with one image": (
+        lambda learner: learner.learn(zeros(21, 8, 8), [*PAIR, "c"]),
+        "class 'c' has only 1 training image",
+        "add images or leave the class out",
+    ),
+    "an empty name": (
+        lambda learner: learner.learn(zeros(20, 8, 8), ["a", " "] * 10),
+        "the class name ' ' is empty",
+        "rename it",
+    ),
+    "a name that is not printable": (
+        lambda learner: learner.learn(zeros(20, 8, 8), ["a", "b\n"] * 10),
+        "not printable",
+        "rename it",
+    ),
+    "labels beyond the classes": (
+        lambda learner: learner.learn(array_set(zeros(20, 8, 8), np.arange(20) % 2), classes=["a"]),
+        "labels must be positions in classes",
+        "name every class",
+    ),
+    "a class without images": (
+        lambda learner: learner.learn(
+            array_set(zeros(20, 8, 8), np.arange(20) % 2), classes=["a", "b", "c"]
+        ),
+        "class 'c' has no images",
+        "leave it out",
+    ),
+    "a class that is named twice": (
+        lambda learner: learner.learn(
+            array_set(zeros(20, 8, 8), np.arange(20) % 2), classes=["a", "a"]
+        ),
+        "named twice",
+        "once",
+    ),
+    "nothing learned yet": (
+        lambda learner: learner.model.predict(zeros(1, 8, 8)),
+        "nothing has been learned yet",
+        r"learn\(\)",
+    ),
+    "nothing remembered yet": (
+        lambda learner: learner.memory.to_table(),
+        "nothing has been learned yet",
+        r"learn\(\)",
+    ),
+}
+
+
+def refused(call: Callable[[], object]) -> UserError:
+    """The error of a call. Its remedy must make sense in Python."""
+    with pytest.raises(UserError) as caught:
+        call()
+    assert "--" not in str(caught.value)
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize("case", WRONG_INPUT)
+def test_wrong_input_is_refused_with_a_remedy(case: str) -> None:
+    call, problem, remedy = WRONG_INPUT[case]
+    learner = toy_learner()
+    error = refused(lambda: call(learner))
+    assert re.search(problem, error.problem)
+    assert re.search(remedy, error.remedy)
+
+
+def test_a_memory_that_is_too_small_is_refused_before_training(dataset: Dataset) -> None:
+    learner = toy_learner(memory=7)
+    learner.learn(*arrays_of(dataset.train, "abc"))
+    error = refused(lambda: learner.learn(*arrays_of(dataset.train, "d")))
+    assert "(8 images for 4 classes), got 7" in error.problem
+    assert error.remedy == "raise {memory}"
+    assert learner.model.classes == ("a", "b", "c")
+
+
+def test_an_upper_bound_needs_everything(dataset: Dataset) -> None:
+    for method in ("joint", "fc-retrain"):
+        learner = toy_learner(method)
+        error = refused(lambda learner=learner: learner.learn(*arrays_of(dataset.train, "ab")))
+        assert error.problem == f"{method} is an upper bound that sees the data of all classes"
+        assert error.remedy == "use it with bic.run, or pass everything"
+
+
+def test_vectors_of_another_dimension_are_refused(dataset: Dataset) -> None:
+    learner = toy_learner()
+    learner.learn(np.random.default_rng(0).normal(size=(20, 5)), PAIR)
+    error = refused(lambda: learner.learn(np.zeros((20, 4)), PAIR))
+    assert error.problem == "the model takes vectors of 5 numbers, got vectors of 4 numbers"
+    error = refused(lambda: learner.learn(*arrays_of(dataset.train, "ab")))
+    assert error.problem == "the model takes vectors of 5 numbers, got images"
+
+
+def test_an_unknown_method_is_refused() -> None:
+    error = refused(lambda: Learning(method="bik"))
+    assert error.remedy.startswith("did you mean 'bic'?")
+
+
+# Steps that fail
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop(checkpoint: Checkpoint) -> None:
+    raise StoppedError
+
+
+def snapshot(learner: Learner) -> tuple[dict[str, Any], State, pa.Table]:
+    """Everything that a learner has learned, as a copy."""
+    weights = {name: value.clone() for name, value in tensors(learner.model).items()}
+    return description(learner.model), weights, learner.memory.to_table()
+
+
+def assert_same(
+    first: tuple[dict[str, Any], State, pa.Table], second: tuple[dict[str, Any], State, pa.Table]
+) -> None:
+    assert first[0] == second[0]
+    assert are_equal(first[1], second[1])
+    assert first[2] == second[2]
+
+
+def learn_classes(learner: Learner, dataset: Dataset, classes: str, **options: Any) -> None:
+    """Learn some of the classes a to f, the first of them first."""
+    if learner.method.is_upper_bound:
+        num_seen = "abcdef".index(classes[-1]) + 1
+        options["everything"] = dataset.train.of_classes(range(num_seen))
+    learner.learn(*arrays_of(dataset.train, classes), **options)
+
+
+@pytest.mark.parametrize("method", ["bic", "icarl", "eeil", "fc-retrain"])
+def test_a_step_that_is_stopped_changes_nothing(method: str, dataset: Dataset) -> None:
+    learner = toy_learner(method)
+    learn_classes(learner, dataset, "ab")
+    model = learner.model
+    before = snapshot(learner)
+    with pytest.raises(StoppedError):
+        learn_classes(learner, dataset, "cd", save=stop)
+    assert learner.model is model
+    assert_same(snapshot(learner), before)
+
+    untroubled = toy_learner(method)
+    learn_classes(untroubled, dataset, "ab")
+    for other in (learner, untroubled):
+        learn_classes(other, dataset, "cd")
+    assert_same(snapshot(learner), snapshot(untroubled))
+
+
+def test_a_first_step_that_is_stopped_leaves_an_empty_learner(dataset: Dataset) -> None:
+    learner = toy_learner()
+    with pytest.raises(StoppedError):
+        learner.learn(*arrays_of(dataset.train, "cd"), save=stop)
+    refused(lambda: learner.model)
+    learner.learn(*arrays_of(dataset.train, "ab"))
+    assert learner.model.classes == ("a", "b")
+
+
+def test_a_memory_that_turns_out_to_be_too_small_changes_nothing() -> None:
+    """New images are small as files, so only storing shows that the old ones no longer fit."""
+    noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
+    flat = np.repeat(np.arange(40, dtype=np.uint8), 256).reshape(40, 16, 16)
+    learner = toy_learner("finetune", memory="1200B")
+    learner.learn(noise, PAIR * 2)
+    before = snapshot(learner)
+    error = refused(lambda: learner.learn(flat, ["c", "d", "e", "f"] * 10))
+    assert error.problem == "the memory is too small for 6 classes of such images"
+    assert_same(snapshot(learner), before)
+
+    untroubled = toy_learner("finetune", memory="1200B")
+    untroubled.learn(noise, PAIR * 2)
+    for other in (learner, untroubled):
+        other.learn(flat[:20], ["c"] * 20)
+    assert_same(snapshot(learner), snapshot(untroubled))
