@@ -1,6 +1,4 @@
-"""Two processes that train one model, started by torchrun as a user would."""
-
-from __future__ import annotations
+"""Two processes that train one model, started by torchrun as a user would start them."""
 
 import json
 import os
@@ -13,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from safetensors.torch import load_file
 from support.pictures import jpeg, picture, truncated
 
-from bic import Recipe, UserError
+from bic import Augmentation, UserError
 from bic.compute.distributed import World
 from bic.data.batches import Batches
 from bic.data.images import array_set
@@ -27,31 +26,40 @@ PLAIN = """
 from torch import nn
 
 def plain(channels, image_size):
-    '''No batch-norm: its statistics are each process's own.'''
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image_size**2, 32), nn.Tanh(), nn.Linear(32, 16), nn.Tanh())
+    '''No batch-norm: every process has its own statistics.'''
+    layers = [nn.Linear(channels * image_size**2, 32), nn.Tanh(), nn.Linear(32, 16), nn.Tanh()]
+    return nn.Sequential(nn.Flatten(), *layers)
+"""
+COMMON = ["--recipe", "demo", "--held-out", "0.25", "--memory", "36", "--threads", "1"]
+
+# Process 0 reads data0.npz, process 1 data1.npz.
+OTHER_DATA = """
+import os, sys
+from bic.cli import main
+sys.argv[2] = f"data{os.environ['RANK']}.npz"
+main()
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data of six classes, which two processes find in different amounts, and a backbone."""
+    """A folder with a backbone and data of six classes. data1.npz lacks some of the images."""
     folder = tmp_path_factory.mktemp("distributed")
     draws = np.random.default_rng(0)
     patterns = draws.integers(0, 256, (6, 8, 8))
 
-    def part(per_class: int) -> tuple[Any, Any]:
-        labels = np.tile(np.arange(6), per_class)
+    def part(images_per_class: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        labels = np.tile(np.arange(6), images_per_class)
         noise = draws.integers(0, 256, (len(labels), 8, 8))
         return (0.5 * patterns[labels] + 0.5 * noise).astype(np.uint8), labels
 
-    (x_train, y_train), (x_test, y_test) = part(31), part(9)
-    np.savez(folder / "data.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-    for rank in (0, 1):
-        few = slice(0, 180 if rank else None)
+    x_train, y_train = part(31)
+    x_test, y_test = part(9)
+    for name, count in (("data", 186), ("data0", 186), ("data1", 180)):
         np.savez(
-            folder / f"data{rank}.npz",
-            x_train=x_train[few],
-            y_train=y_train[few],
+            folder / f"{name}.npz",
+            x_train=x_train[:count],
+            y_train=y_train[:count],
             x_test=x_test,
             y_test=y_test,
         )
@@ -59,33 +67,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(processes: int, *arguments: str, data: str = "data.npz") -> list[str]:
-    start = [sys.executable]
-    if processes > 1:
-        start += [
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            str(processes),
-            "--no-python",
-        ]
-        start += [sys.executable]
-    common = ["--steps", "3", "--memory", "36", "--held-out", "0.25", "--threads", "1"]
-    return [*start, "-m", "bic", "run", data, *common, *arguments]
+def torchrun(num_processes: int) -> list[str]:
+    if num_processes == 1:
+        return [sys.executable]
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    return [sys.executable, *start, str(num_processes), "--no-python", sys.executable]
 
 
-def start(folder: Path, line: list[str]) -> subprocess.Popen[str]:
+def bic_run(num_processes: int, *arguments: str, data: str = "data.npz") -> list[str]:
+    """The command line of a run in a number of processes."""
+    return [*torchrun(num_processes), "-m", "bic", "run", data, *COMMON, *arguments]
+
+
+def start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
-def finish(process: subprocess.Popen[str], code: int | None = 0) -> str:
+def output(process: subprocess.Popen[str]) -> str:
+    """All that a process and its children print until they end."""
     out, errors = process.communicate(timeout=120)
-    assert code is None or process.returncode == code, errors
     return out + errors
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said = output(process)
+    assert process.returncode == 0, said
+    return said
 
 
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
@@ -97,121 +112,105 @@ def result(folder: Path, name: str) -> dict[str, Any]:
 
 
 def test_two_processes_make_the_updates_of_one(folder: Path) -> None:
-    # A batch of 21 is not divided by 2: shares of 11 and 10 must count by their images.
-    same = [
-        "--recipe",
-        "demo",
-        "--backbone",
-        "backbones:plain",
-        "--epochs",
-        "2",
-        "--set",
-        "recipe.batch_size=21",
-    ]
-    both = [start(folder, command(count, *same, "--out", f"plain{count}")) for count in (1, 2)]
-    for process in both:
+    # 2 does not divide a batch of 21: shards of 11 and 10 are weighted by size.
+    settings = ["--backbone", "backbones:plain", "--epochs", "2", "--steps", "3"]
+    settings += ["--set", "recipe.batch_size=21"]
+    processes = []
+    for count in (1, 2):
+        processes.append(start(folder, bic_run(count, *settings, "--out", f"plain{count}")))
+    for process in processes:
         finish(process)
-    one, two = weights(folder, "plain1"), weights(folder, "plain2")
-    assert one.keys() == two.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
-    first, second = result(folder, "plain1"), result(folder, "plain2")
-    assert [step["top1"] for step in first["steps"]] == [step["top1"] for step in second["steps"]]
-    assert first["steps"][2]["score_histograms"]["old"] is not None
-    assert first["steps"][2]["num_exemplars"] == second["steps"][2]["num_exemplars"]
+    expected = weights(folder, "plain1")
+    found = weights(folder, "plain2")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
+    of_one = result(folder, "plain1")
+    of_two = result(folder, "plain2")
+    assert [step["top1"] for step in of_one["steps"]] == [step["top1"] for step in of_two["steps"]]
+    assert of_one["steps"][2]["score_histograms"]["old"] is not None
+    assert of_one["steps"][2]["num_exemplars"] == of_two["steps"][2]["num_exemplars"]
+    assert of_two["made_with"]["processes"] == 2
 
 
-def test_a_lost_process_ends_the_run_and_the_same_command_goes_on(folder: Path) -> None:
-    line = command(2, "--recipe", "demo", "--epochs", "60", "--out", "lost")
-    process = start(folder, line)
+def test_lost_process_ends_the_run_and_the_same_command_continues(folder: Path) -> None:
+    command = bic_run(2, "--epochs", "30", "--steps", "2", "--out", "lost")
+    process = start(folder, command)
     checkpoints = folder / "lost" / "checkpoint"
-    until = time.monotonic() + 60
-    while not list(checkpoints.glob("step-2-*")) and time.monotonic() < until:
+    deadline = time.monotonic() + 60
+    while not list(checkpoints.glob("step-2-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    children = subprocess.run(
-        ["pgrep", "-f", "bic run data.npz.*--out lost"], capture_output=True, text=True, check=True
-    )
-    workers = [int(pid) for pid in children.stdout.split() if int(pid) != process.pid]
-    os.kill(max(workers), signal.SIGKILL)
-    said = finish(process, code=None)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    os.kill(int(children[-1]), signal.SIGKILL)
+    said = output(process)
     assert process.returncode != 0, said
-    lost = r"^bic \(process \d\): another process of this run was lost.*; run the same command again and it goes on"
-    assert re.search(lost, said, flags=re.MULTILINE), said
-    assert "bic/cli.py" not in said  # no traceback of ours
+    lost = r"^bic \(process \d\): another process of this run was lost.*; "
+    remedy = "run the same command again to continue from the last epoch"
+    assert re.search(lost + remedy, said, flags=re.MULTILINE), said
+    assert "bic/cli/" not in said  # no traceback of ours
     assert not result(folder, "lost")["complete"]
-    finish(start(folder, line))
+    finish(start(folder, command))
     done = result(folder, "lost")
     assert done["complete"]
     assert done["final_top1"] > 50
 
 
-def test_processes_that_see_different_data_are_refused(folder: Path) -> None:
-    script = "import os, sys; sys.argv[2] = f\"data{os.environ['RANK']}.npz\"; from bic.cli import main; main()"
-    line = command(2, "--recipe", "demo", "--epochs", "1", "--out", "different")
-    place = line.index("--no-python")
-    line = [*line[: place + 1], sys.executable, "-c", script, *line[line.index("run") :]]
-    said = finish(start(folder, line), code=None)
+def test_processes_with_different_data_are_refused(folder: Path) -> None:
+    arguments = ["run", "data.npz", *COMMON, "--epochs", "1", "--steps", "3", "--out", "different"]
+    said = output(start(folder, [*torchrun(2), "-c", OTHER_DATA, *arguments]))
     assert "process 1 has another data than process 0" in said
     assert not (folder / "different").exists()
 
 
-def test_broken_images_and_few_test_images_leave_the_processes_in_step(folder: Path) -> None:
-    """Shares of two images, of which in some batches one process can read none; one test image for two processes."""
+def test_broken_images_and_few_test_images_leave_no_process_behind(folder: Path) -> None:
+    """A process may be unable to read any of its two images; two processes share a test image."""
     for part, count in (("train", 8), ("test", 1)):
         for label, name in enumerate(("cat", "dog")):
             place = folder / "photos" / part / name
             place.mkdir(parents=True)
             for number in range(count):
                 encoded = jpeg(picture(100 * label + number, 24, 20))
-                broken = part == "train" and number % 3 == 0
-                (place / f"{number}.jpg").write_bytes(truncated(encoded) if broken else encoded)
-    sizes = [
-        "recipe.batch_size=4",
-        "recipe.image_size=8",
-        "recipe.resize=8",
-        "recipe.random_resize=[8, 12]",
-    ]
-    line = command(2, *(word for size in sizes for word in ("--set", size)), data="photos")
-    line[line.index("--steps") + 1] = "2"
-    line += [
-        "--recipe",
-        "demo",
-        "--method",
-        "finetune",
-        "--epochs",
-        "8",
-        "--skip-bad",
-        "--out",
-        "broken",
-    ]
-    said = finish(start(folder, line))
+                is_broken = part == "train" and number % 3 == 0
+                content = truncated(encoded) if is_broken else encoded
+                (place / f"{number}.jpg").write_bytes(content)
+    settings = ["recipe.batch_size=4", "recipe.image_size=8", "recipe.resize=8"]
+    settings += ["recipe.augmentation.random_resize=[8, 12]"]
+    arguments = ["--steps", "2", "--method", "finetune", "--epochs", "8", "--skip-bad"]
+    for setting in settings:
+        arguments += ["--set", setting]
+    said = finish(start(folder, bic_run(2, *arguments, "--out", "broken", data="photos")))
     assert re.search(r"left out .*\.jpg", said), said
     done = result(folder, "broken")
     assert [step["true_share_of_new"] for step in done["steps"]] == [1.0, 0.5]
-    assert done["steps"][1]["num_exemplars"] == 10  # of 16, those that are whole
+    assert done["steps"][1]["num_exemplars"] == 10  # the readable ones of 16
 
 
-def test_a_batch_is_shared_by_any_number_of_processes_that_gets_two_images_each(
-    monkeypatch,
-) -> None:
-    """Shares that differ by one image, weighted so that their mean is the whole batch's; else refused by name."""
+def test_batch_is_split_into_weighted_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weighted mean over the processes is the mean over the batch."""
     images = array_set(np.zeros((60, 2), np.float32), np.arange(60))
-    recipe = Recipe(name="vectors", backbone="mlp", epochs=1, learning_rate=0.1, batch_size=20)
-    seen, weights_of = [], []
+
+    def batches_of(rank: int, world_size: int) -> Batches:
+        monkeypatch.setattr("bic.data.batches.world", lambda: World(rank, world_size))
+        return Batches(images, (0,), batch_size=20, augmentation=Augmentation())
+
+    labels_of_ranks: list[list[int]] = []
+    weights_of_ranks: list[list[float]] = []
     for rank in range(3):
-        monkeypatch.setattr("bic.data.batches.world", lambda rank=rank: World(rank, 3))
-        batches = Batches(images, recipe, (0,))
+        batches = batches_of(rank, 3)
         labels = [labels for _, labels in batches.epoch(0)]
-        seen.append(torch.cat(labels).tolist())
-        weights_of.append(
-            [batches.weight_of(number, len(own)) for number, own in enumerate(labels)]
+        labels_of_ranks.append(torch.cat(labels).tolist())
+        weights_of_ranks.append(
+            [batches.weight_of(number, len(shard)) for number, shard in enumerate(labels)]
         )
-    assert sorted(label for own in seen for label in own) == list(range(60))
-    assert [len(own) for own in seen] == [21, 21, 18]  # three batches of 7 + 7 + 6
-    assert np.mean(weights_of, axis=0) == pytest.approx([1, 1, 1])
-    assert weights_of[2] == pytest.approx([6 * 3 / 20] * 3)
-    monkeypatch.setattr("bic.data.batches.world", lambda: World(0, 11))
-    with pytest.raises(
-        UserError, match="batches come to 20 images, too few for 11 processes of two each"
-    ):
-        Batches(images, recipe, (0,))
+    assert sorted(sum(labels_of_ranks, [])) == list(range(60))
+    # Three batches of 7 + 7 + 6.
+    assert [len(labels) for labels in labels_of_ranks] == [21, 21, 18]
+    assert np.mean(weights_of_ranks, axis=0) == pytest.approx([1, 1, 1])
+    assert weights_of_ranks[2] == pytest.approx([6 * 3 / 20] * 3)
+    with pytest.raises(UserError) as caught:
+        batches_of(0, 11)
+    assert caught.value.problem == (
+        "each of 11 processes needs two images of every batch, and there are batches of 20"
+    )
+    assert caught.value.remedy == "raise {recipe.batch_size} or start fewer processes"

@@ -1,18 +1,18 @@
-"""Class order, step sizes, and what each step brings."""
-
-from __future__ import annotations
+"""Class order, step sizes, and the images of each step."""
 
 import numpy as np
 import pytest
 
 from bic import Dataset, UserError, class_order
 from bic.data.images import array_set
-from bic.lab.steps import check_order, check_step_sizes, plan_steps, step_sizes
+from bic.lab.steps import check_order, check_step_sizes, protocol_steps, step_sizes
+
+ORDER = [4, 1, 5, 0, 3, 2]
 
 
-def dataset(num_classes: int = 6, per_class: int = 3) -> Dataset:
+def made_dataset(num_classes: int = 6, images_per_class: int = 3) -> Dataset:
     """One-pixel images whose value is ten times their class."""
-    labels = np.tile(np.arange(num_classes), per_class)
+    labels = np.tile(np.arange(num_classes), images_per_class)
     images = np.broadcast_to(10 * labels[:, None, None], (len(labels), 1, 1)).astype(np.uint8)
     part = array_set(images, labels.astype(np.int64))
     return Dataset(name="toy", classes=tuple("abcdef"[:num_classes]), train=part, test=part)
@@ -23,19 +23,20 @@ def test_order_is_the_published_one() -> None:
     assert sorted(class_order(100)) == list(range(100))
 
 
-def test_order_depends_on_its_seed_alone() -> None:
+def test_order_depends_only_on_its_seed() -> None:
     np.random.seed(5)
     before = np.random.get_state()[1].tolist()
     assert class_order(50, 7) == class_order(50, 7) != class_order(50, 8)
     assert sorted(class_order(50, 7)) == list(range(50))
-    assert np.random.get_state()[1].tolist() == before  # the global generator is left alone
+    assert np.random.get_state()[1].tolist() == before  # the global generator does not change
 
 
 @pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), (1, 2, 3), (0, 1, 2, 3), (-1, 0, 1)])
-def test_order_that_is_not_one_is_refused(order: tuple[int, ...]) -> None:
+def test_order_must_name_every_class_once(order: tuple[int, ...]) -> None:
     check_order((2, 0, 1), 3)
-    with pytest.raises(UserError, match=r"each of 0\.\.2 once"):
+    with pytest.raises(UserError, match=r"each of 0\.\.2 once") as caught:
         check_order(order, 3)
+    assert caught.value.remedy == "fix {class_order}"
 
 
 def test_equal_steps() -> None:
@@ -43,50 +44,55 @@ def test_equal_steps() -> None:
     assert step_sizes(7, steps=1) == (7,)
 
 
-def test_uneven_division_names_sizes_that_work() -> None:
-    with pytest.raises(UserError, match="10 classes cannot be learned in 3") as caught:
+def test_uneven_division_suggests_sizes_that_work() -> None:
+    with pytest.raises(UserError, match="10 classes cannot be learned in 3 equal steps") as caught:
         step_sizes(10, steps=3)
-    named = str(caught.value).split("--step-sizes ")[1].split()[0]
-    sizes = tuple(int(size) for size in named.split(","))
-    assert len(sizes) == 3
-    check_step_sizes(sizes, 10)
+    assert caught.value.remedy == "use {step_sizes=4,3,3}"
+    check_step_sizes((4, 3, 3), 10)
 
 
 def test_more_steps_than_classes_are_refused() -> None:
-    with pytest.raises(UserError, match="fewer --steps"):
+    with pytest.raises(UserError) as caught:
         step_sizes(3, steps=4)
+    assert caught.value.remedy == "use fewer {steps}"
 
 
 @pytest.mark.parametrize("sizes", [(), (6, 0), (7, -1), (2, 2), (4, 4)])
-def test_sizes_that_do_not_add_up_are_refused(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match=r"step sizes of at least 1 must add up to"):
+def test_sizes_must_add_up(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match=r"step sizes of at least 1 must add up to 6 classes"):
         check_step_sizes(sizes, 6)
 
 
-def test_step_holds_its_own_classes_only_labelled_by_order() -> None:
-    order, sizes = [4, 1, 5, 0, 3, 2], (1, 3, 2)
-    steps = list(plan_steps(dataset(), order, sizes))
+def test_step_holds_only_its_own_classes() -> None:
+    steps = list(protocol_steps(made_dataset(), ORDER, (1, 3, 2)))
     assert [step.number for step in steps] == [1, 2, 3]
     assert [step.classes for step in steps] == [("e",), ("b", "f", "a"), ("d", "c")]
-    for step, own in zip(steps, [[0], [1, 2, 3], [4, 5]], strict=True):
+    first_class = 0
+    for step in steps:
         assert step.everything is None
-        assert sorted(step.train.labels) == sorted(own * 3)
-        # Labels count in the order of learning; the pixels tell the class in the data.
-        pixels = step.train.take(np.arange(len(step.train))).flatten().tolist()
-        assert pixels == [10 * order[label] for label in step.train.labels]
+        # Labels are positions among the step's classes; the pixels tell the class in the data.
+        num_classes = len(step.classes)
+        assert sorted(step.images.labels) == sorted(list(range(num_classes)) * 3)
+        pixels = step.images.take(step.images.everything).flatten().tolist()
+        assert pixels == [10 * ORDER[first_class + label] for label in step.images.labels]
+        first_class += num_classes
 
 
 def test_upper_bounds_get_all_classes_seen_and_no_later_one() -> None:
-    order = [4, 1, 5, 0, 3, 2]
-    steps = list(plan_steps(dataset(), order, (2, 2, 2), with_old_data=True))
-    for step, seen in zip(steps, (2, 4, 6), strict=True):
-        assert step.everything is not None
-        assert set(step.everything.labels) == set(range(seen))
-        assert len(step.everything) == 3 * seen
-        assert set(step.train.labels) == {seen - 2, seen - 1}
+    steps = list(protocol_steps(made_dataset(), ORDER, (2, 2, 2), with_everything=True))
+    for step, num_seen in zip(steps, (2, 4, 6), strict=True):
+        everything = step.everything
+        assert everything is not None
+        assert set(everything.labels) == set(range(num_seen))
+        assert len(everything) == 3 * num_seen
+        # These labels are positions in the order of learning.
+        pixels = everything.take(everything.everything).flatten().tolist()
+        assert pixels == [10 * ORDER[label] for label in everything.labels]
+        assert len(step.images) == 6
 
 
 def test_steps_can_start_later() -> None:
-    steps = list(plan_steps(dataset(), [4, 1, 5, 0, 3, 2], (1, 3, 2), start=3))
-    assert [(step.number, step.classes) for step in steps] == [(3, ("d", "c"))]
-    assert set(steps[0].train.labels) == {4, 5}
+    (step,) = protocol_steps(made_dataset(), ORDER, (1, 3, 2), start=3)
+    assert (step.number, step.classes) == (3, ("d", "c"))
+    pixels = step.images.take(step.images.everything).flatten().tolist()
+    assert set(pixels) == {30, 20}

@@ -12,7 +12,7 @@ class Augmentation(Settings):
 
     crop_padding: int = Field(0, ge=0)  # pixels by which an image may move
     crop_fill: Literal["black", "mirror"] = "black"  # what fills the border that appears
-    flip: bool = False
+    flip: bool = False  # mirror half of the images
     brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
     contrast: float = Field(0.0, ge=0, lt=1)  # largest change of each channel's contrast
     random_resize: tuple[int, int] | None = None  # VGG's: the shorter side is drawn from this range

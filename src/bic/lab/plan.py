@@ -29,13 +29,13 @@ class RunConfig(Settings):
     order_seed: int = Field(1993, ge=0, lt=2**32)
     method: str = "bic"
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
-    method_settings: dict[str, Any] = Field({})
+    method_settings: dict[str, Any] = Field({})  # settings that only this method has
     backbone: str | None = None
     epochs: int | None = Field(None, ge=1)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
     exemplars: Literal["herding", "random"] = "herding"
-    correction_penalty: float = Field(0.0, ge=0)
+    correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
     seed: int = Field(0, ge=0)
     compile: bool | None = None  # None: if it is measured to pay
     skip_bad: bool = False

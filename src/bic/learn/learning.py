@@ -54,14 +54,14 @@ class Learning(Settings):
     16
     """
 
-    method: str = "bic"
-    recipe: Recipe
-    method_settings: SerializeAsAny[MethodSettings]
-    memory: MemoryBudget = MemoryBudget(images=2000)
+    method: str = "bic"  # a name in METHODS
+    recipe: Recipe  # a name in RECIPES, or a Recipe
+    method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
+    memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
     held_out: float = Field(0.1, gt=0, lt=1)  # share of the exemplars that is held out
-    exemplars: Literal["herding", "random"] = "herding"
+    exemplars: Literal["herding", "random"] = "herding"  # how they are chosen
     correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)  # of every random draw
     compile: bool = False  # compile the network; this changes the last bits of results
     # Of all steps together, where it is known. iCaRL's learning rate depends on it; without it, on
     # the number of classes seen.

@@ -19,9 +19,9 @@ def check_milestones(milestones: tuple[float, ...]) -> tuple[float, ...]:
 class Optimiser(Settings):
     """SGD with momentum; with `muon_rate`, Muon for the kernels of the backbone."""
 
-    momentum: float = Field(0.9, gt=0, lt=1)
-    nesterov: bool = False
-    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.9, gt=0, lt=1)  # of SGD and of Muon
+    nesterov: bool = False  # Nesterov's form of the momentum
+    weight_decay: float = Field(0.0, ge=0)  # L2 penalty of the weights that SGD trains
     # Muon's learning rate, relative to the norm of a kernel. None: SGD for all weights.
     muon_rate: float | None = Field(None, gt=0)
     later_rate: float = Field(1.0, gt=0)  # factor of both rates from the second step on
@@ -35,10 +35,10 @@ class Schedule(Settings):
     epochs, then down to zero.
     """
 
-    kind: Literal["milestones", "triangle"] = "milestones"
+    kind: Literal["milestones", "triangle"] = "milestones"  # see above
     milestones: tuple[float, ...] = ()  # as shares of the epochs, so that --epochs scales them
-    decay: float = Field(0.1, gt=0, le=1)
-    warmup: float = Field(0.2, ge=0, lt=1)
+    decay: float = Field(0.1, gt=0, le=1)  # milestones: the factor at each of them
+    warmup: float = Field(0.2, ge=0, lt=1)  # triangle: share of the epochs with a rising rate
 
     @field_validator("milestones")
     @classmethod
@@ -49,12 +49,12 @@ class Schedule(Settings):
 class Recipe(Settings):
     """How a network is trained in one step, whatever the method."""
 
-    name: str
+    name: str  # under which the recipe was found
     backbone: str
     epochs: int = Field(ge=1)
     first_epochs: int | None = Field(None, ge=1)  # in the first step; None: `epochs`
-    batch_size: int = Field(128, ge=1)
-    learning_rate: float = Field(gt=0)
+    batch_size: int = Field(128, ge=1)  # images per update, over all processes
+    learning_rate: float = Field(gt=0)  # the highest in the schedule
     precision: Literal["float32", "bfloat16", "quickest"] = "float32"  # of training, not of answers
     distillation_factor: float = Field(1.0, gt=0)  # of the distillation loss; 4 is temperature²
     image_size: int | None = Field(None, ge=1, le=8192)  # None: arrays keep theirs, folders get 64
@@ -72,7 +72,7 @@ class Recipe(Settings):
         return self
 
     def in_step(self, *, afresh: bool) -> Self:
-        """The recipe of one step: of a network that starts afresh, or of one that goes on."""
+        """The recipe of one step: of a network that starts afresh, or of one that continues."""
         if afresh:
             return self.model_copy(update={"epochs": self.first_epochs or self.epochs})
         recipe = self
