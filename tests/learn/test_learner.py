@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from support.learners import are_equal, arrays_of, toy_learner
+from support.pictures import picture
 from support.toy import toy_dataset
 
 import bic
-from bic import Dataset, Learner, Model, RunConfig
+from bic import Dataset, Learner, Model, Preprocessing, RunConfig
 from bic.data.images import array_set
 from bic.model.saved import description, tensors
 
@@ -121,6 +122,22 @@ def test_later_images_get_the_size_and_the_channels_of_the_first(dataset: Datase
     assert learner.model.preprocessing.size == 8
     assert learner.model.preprocessing.channels == 1
     assert accuracy(learner, dataset, "abcd") > 0.8
+
+
+def test_the_recipe_decides_how_images_are_scaled(tmp_path: Path) -> None:
+    images = [picture(seed, 60, 40) for seed in range(8)]
+    files = [tmp_path / f"{number}.png" for number in range(8)]
+    for image, file in zip(images, files, strict=True):
+        image.save(file)
+    models = []
+    for kind in (images, files):
+        learner = toy_learner("finetune", {"image_size": 16, "resize": 24})
+        learner.learn(kind, ["a", "b"] * 4)
+        models.append(learner.model)
+    assert models[0].preprocessing == Preprocessing(channels=3, size=16, resize=24)
+    assert description(models[0]) == description(models[1])
+    assert are_equal(tensors(models[0]), tensors(models[1]))
+    assert np.array_equal(models[0].predict_logits(images), models[0].predict_logits(files))
 
 
 def test_vectors_can_be_learned() -> None:

@@ -172,6 +172,13 @@ def test_vectors_of_another_dimension_are_refused(dataset: Dataset) -> None:
     assert error.problem == "the model takes vectors of 5 numbers, got images"
 
 
+def test_vectors_are_refused_by_a_model_of_images(dataset: Dataset) -> None:
+    learner = toy_learner()
+    learner.learn(*arrays_of(dataset.train, "ab"))
+    error = refused(lambda: learner.learn(np.zeros((20, 4)), PAIR))
+    assert error.problem == "the model takes images, got vectors of 4 numbers"
+
+
 def test_an_unknown_method_is_refused() -> None:
     error = refused(lambda: Learning(method="bik"))
     assert error.remedy.startswith("did you mean 'bic'?")

@@ -14,6 +14,7 @@ from bic.learn.learning import Learning
 from bic.store.results import parse_result, read_config
 
 RESULTS = Path(__file__).parents[2] / "results"
+RECORDED = list(RESULTS.glob("*/result.json"))
 OLD_RUNS = Path(__file__).parents[1] / "support" / "old_runs"
 
 
@@ -62,10 +63,10 @@ def test_step_without_new_classes_can_be_written() -> None:
     assert parse_result(written, Path("result.json")) == result
 
 
-@pytest.mark.parametrize("file", sorted(RESULTS.glob("*/result.json")), ids=str)
-def test_every_recorded_result_can_be_read(file: Path) -> None:
-    result = read_result(file.parent)
-    recorded = json.loads(file.read_text())
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in RECORDED))
+def test_every_recorded_result_can_be_read(name: str) -> None:
+    result = read_result(RESULTS / name)
+    recorded = json.loads((RESULTS / name / "result.json").read_text())
     assert result.top1 == [entry["top1"] for entry in recorded["steps"]]
     assert result.final_top1 == recorded["final_top1"]
     assert result.average_top1 == pytest.approx(recorded["average_top1"], abs=1e-9)
@@ -77,7 +78,7 @@ def test_every_recorded_result_can_be_read(file: Path) -> None:
 
 
 def test_recorded_results_exist() -> None:
-    assert len(list(RESULTS.glob("*/result.json"))) > 5
+    assert len(RECORDED) > 5
 
 
 def test_settings_of_an_earlier_version_are_moved_to_their_place() -> None:
@@ -101,7 +102,7 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
-        ({"steps": [step(float("nan"))]}, "steps.0.top1"),
+        ({"steps": [step(1.0, share_on_new=float("nan"))]}, "steps.0.share_on_new"),
         ({"steps": [step(1.0, alpha="x")]}, "steps.0.alpha"),
         ({"steps": 5}, "steps"),
         ({"method": None}, "method"),

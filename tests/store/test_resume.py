@@ -16,9 +16,10 @@ from bic import Learner, RunConfig, UserError, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
-# Children are forked from a server that has imported bic, so that few kills hit the import.
+# Children are forked from a server that has imported all that a run needs, so that few kills hit
+# an import. The optimisers of torch import torch._dynamo.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["bic.lab.run", "bic.learn.learner"])
+processes.set_forkserver_preload(["bic.lab.run", "sklearn.datasets", "torch._dynamo"])
 
 # With these there is more to save: two networks with two corrections each, and rounded weights.
 ENSEMBLE = {"backbone": "mlp+mlp", "precision": "bfloat16"}

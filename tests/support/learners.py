@@ -15,7 +15,7 @@ from bic.data.augmentation import Augmentation
 from bic.data.batches import Batches
 from bic.lab.steps import ProtocolStep, protocol_steps
 from bic.learn.methods import find_method
-from bic.learn.train import Training
+from bic.learn.train import Training, fit
 
 ORDER = (3, 0, 5, 1, 4, 2)
 SIZES = (2, 2, 2)
@@ -102,7 +102,6 @@ class Phase:
 def watch_phases(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], Phase]:
     """Record every phase of stage 1 from now on, by its name and the number of the step."""
     phases: dict[tuple[str, int], Phase] = {}
-    fit = bic.learn.stage1.fit
 
     def watched(
         training: Training, batches: Batches, loss: Any, recipe: Recipe, **options: Any
