@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 
 SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
 
+FEW_NAMES = 12  # that are listed beside a suggestion
+
 # (name of a setting, value or None) → how a face of the library writes it
 Phrase = Callable[[str, str | None], str]
 
@@ -50,12 +52,18 @@ class HeldOutWarning(UserWarning):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not among the known ones. It suggests the closest one."""
+    problem = f"unknown {kind} {name!r}"
     names = list(known)
-    last_parts = {known_name.rpartition(".")[2]: known_name for known_name in names}
+    if not names:
+        return UserError(problem, "leave it out: there are none")
+    last_parts: dict[str, str] = {}
+    for known_name in names:
+        last_parts.setdefault(known_name.rpartition(".")[2], known_name)
     close = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1, cutoff=0.6)
     listed = ", ".join(names)
-    if close:
-        return UserError(
-            f"unknown {kind} {name!r}", f"did you mean {last_parts[close[0]]!r}? Known: {listed}"
-        )
-    return UserError(f"unknown {kind} {name!r}", f"known: {listed}")
+    if not close:
+        return UserError(problem, f"known: {listed}")
+    suggestion = f"did you mean {last_parts[close[0]]!r}?"
+    if len(names) > FEW_NAMES:
+        return UserError(problem, suggestion)
+    return UserError(problem, f"{suggestion} Known: {listed}")

@@ -1,7 +1,7 @@
 """The base of all settings: frozen, checked when they are built, with errors in one sentence."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -12,6 +12,11 @@ Kind = TypeVar("Kind", bound="Settings")
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    # Short forms that are accepted beside the fields, for errors that list the known names.
+    SHORT_FORMS: ClassVar[tuple[str, ...]] = ()
+    # Whether these settings are usually written as one value, as in memory=2000.
+    IS_ONE_VALUE: ClassVar[bool] = False
 
 
 def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> Kind:
@@ -48,11 +53,12 @@ def known_paths(kind: type[Settings], under: str = "") -> list[str]:
     >>> known_paths(Outer)
     ['inner.size']
     """
-    paths: list[str] = []
+    paths = [under + name for name in kind.SHORT_FORMS]
     for name, field in kind.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Settings):
-            paths += known_paths(inner, f"{under}{name}.")
-        else:
+        inner: Any = field.annotation
+        is_table = isinstance(inner, type) and issubclass(inner, Settings)
+        if not is_table or inner.IS_ONE_VALUE:
             paths.append(under + name)
+        else:
+            paths += known_paths(inner, f"{under}{name}.")
     return paths

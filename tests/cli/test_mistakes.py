@@ -29,7 +29,7 @@ RUN_MISTAKES = [
     ("--set memory=100 --set memory.images=100", "memory must be a table"),
     (
         "--set recipe.schedule.milestones=[0.9,0.1]",
-        "bic: recipe.schedule.milestones milestones must rise between 0 and 1",
+        "milestones must rise between 0 and 1, got (0.9, 0.1)",
     ),
     ("--set class_order=[1,2]", "each of 0..9 once, got 2: 1, 2; fix --set class_order=VALUE"),
     ("--stepz 5", "; bic run --help tells more"),

@@ -110,9 +110,7 @@ def test_compiled_backbone_gives_the_same_logits_and_gradients_while_its_head_gr
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @needs_compiler
-def test_run_compiles_student_and_teacher(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_run_compiles_student_and_teacher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiled: list[Network] = []
 
     def noted(network: Network) -> Callable[[Tensor], Tensor]:

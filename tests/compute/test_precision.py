@@ -77,8 +77,7 @@ def test_choice_follows_the_time_that_was_really_measured(
     progress = Lines()
     chosen = quickest_precision(network, IMAGES, progress, "cpu")
     match = re.fullmatch(
-        r"training in (\w+): bfloat16 has (\d+\.\d\d) × the speed of float32 here",
-        progress.said[0],
+        r"training in (\w+): bfloat16 has (\d+\.\d\d) × the speed of float32 here", progress.said[0]
     )
     assert match is not None
     assert match[1] == chosen

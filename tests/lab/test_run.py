@@ -49,9 +49,7 @@ def keys(folder: Path) -> list[list[str]]:
     return parts
 
 
-def test_result_has_the_keys_that_it_always_had(
-    finished: tuple[Result, Path, list[str]],
-) -> None:
+def test_result_has_the_keys_that_it_always_had(finished: tuple[Result, Path, list[str]]) -> None:
     _, folder, _ = finished
     found = keys(folder)
     expected = keys(RECORDED)[: len(found)]

@@ -260,3 +260,71 @@ def test_a_memory_that_turns_out_to_be_too_small_changes_nothing() -> None:
     for other in (learner, untroubled):
         other.learn(flat[:20], ["c"] * 20)
     assert_same(snapshot(learner), snapshot(untroubled))
+
+
+# Settings and devices
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_cannot_be_used_is_refused(device: str) -> None:
+    with pytest.raises(UserError, match=f"the device {device}"):
+        Learner(Learning(recipe="demo"), device=device)
+
+
+def test_one_class_of_two_images_is_refused() -> None:
+    with pytest.raises(UserError, match="two images to train on") as refused:
+        Learner(Learning(recipe="demo", memory=20)).learn(zeros(2, 8, 8), ["a", "a"])
+    assert refused.value.remedy == "add images"
+
+
+def test_labels_and_classes_exclude_each_other() -> None:
+    with pytest.raises(UserError, match="exclude each other"):
+        Learner(Learning(recipe="demo")).learn(zeros(20, 8, 8), PAIR, classes=["a", "b"])
+
+
+def test_names_in_an_array_of_objects_are_names(dataset: Dataset) -> None:
+    learner = Learner(Learning(recipe="demo", memory=20))
+    learner.learn(zeros(20, 8, 8), np.array(PAIR, dtype=object))
+    assert learner.model.classes == ("a", "b")
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2] * 4, []])
+def test_everything_must_have_labels_of_classes_seen(labels: list[int]) -> None:
+    learner = Learner(Learning(method="joint", recipe="demo"))
+    everything = array_set(zeros(len(labels), 8, 8), np.array(labels, dtype=np.int64))
+    with pytest.raises(UserError, match="labels of everything"):
+        learner.learn(zeros(20, 8, 8), PAIR, everything=everything)
+
+
+def test_everything_must_have_images_like_the_step() -> None:
+    learner = Learner(Learning(method="joint", recipe="demo"))
+    everything = array_set(zeros(4, 9, 9), np.array([0, 1, 0, 1]))
+    with pytest.raises(UserError, match="another size or kind"):
+        learner.learn(zeros(20, 8, 8), PAIR, everything=everything)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"epochs": "x"}, "recipe.epochs must be a valid integer"),
+        ({"recipe": 5}, "recipe must hold settings, got 5"),
+        ({"method_settings": [1]}, "method_settings must hold settings"),
+        ({"memry": 5}, "did you mean 'memory'"),
+        ({"epoch": 5}, "did you mean 'epochs'"),
+        ({"method": "lwf", "method_settings": {"share": 1}}, "leave it out: there are none"),
+        (
+            {"recipe": {"schedule": {"milestones": [0.5, 0.2]}}},
+            r"^recipe.schedule.milestones must rise between 0 and 1",
+        ),
+    ],
+)
+def test_wrong_settings_are_one_sentence(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        Learning(**settings)
+
+
+def test_the_quickest_precision_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bic.learn.learner.quickest_precision", lambda *_: "bfloat16")
+    learner = Learner(Learning(recipe="demo", memory=20, precision="quickest"))
+    learner.learn(zeros(20, 8, 8), PAIR)
+    assert learner.learning.precision == "bfloat16"

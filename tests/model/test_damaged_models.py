@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.memory_limit import memory_limit
-from support.model_folders import (
-    change_description,
-    change_tensors,
-    made_model,
-    renew_checksums,
-)
+from support.model_folders import change_description, change_tensors, made_model, renew_checksums
 from torch import Tensor
 
 from bic import Model, UserError

@@ -89,9 +89,7 @@ def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "weights.safetensors").read_bytes() == before
 
 
-def test_saving_leaves_nothing_if_it_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saving_leaves_nothing_if_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -46,9 +46,7 @@ def test_choices_of_then_hold_for_the_same_request(folder: RunFolder) -> None:
     assert folder.agree({**ASKED, "memory": 20}, PLAN, unchanged) == PLAN
 
 
-def test_settings_of_an_older_version_are_brought_to_their_present_form(
-    folder: RunFolder,
-) -> None:
+def test_settings_of_an_older_version_are_brought_to_their_present_form(folder: RunFolder) -> None:
     folder.agree(ASKED, {**PLAN, "old name": 1}, unchanged)
     renamed = {**PLAN, "new name": 1}
     assert folder.agree({"dataset": "x"}, renamed, lambda _: renamed) == renamed

@@ -12,18 +12,21 @@ from torch import nn
 Path({trace!r}).touch()
 
 def build(channels, image_size):
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image_size**2, 256))
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image_size**2, {num_features}))
 """
 
 
 class ForeignCode:
-    """A module in the working folder. `backbone` names its function, which gives 256 features."""
+    """A module in the working folder. `backbone` names a function in it that builds a backbone."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, num_features: int = 256
+    ) -> None:
         self.module = f"foreign_{folder.name}"
         self.backbone = f"{self.module}:build"
         self._trace = folder / "imported"
-        (folder / f"{self.module}.py").write_text(CODE.format(trace=str(self._trace)))
+        code = CODE.format(trace=str(self._trace), num_features=num_features)
+        (folder / f"{self.module}.py").write_text(code)
         monkeypatch.chdir(folder)
 
     @property

@@ -19,8 +19,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 def small_run(folder: Path, name: str) -> Path:
     """Run a protocol of three steps. Returns the run folder."""
-    config = RunConfig(
-        dataset="digits", epochs=1, memory=60, step_sizes=(4, 3, 3), **CONFIGS[name]
-    )
+    config = RunConfig(dataset="digits", epochs=1, memory=60, step_sizes=(4, 3, 3), **CONFIGS[name])
     run(config, folder / name, threads=1)
     return folder / name

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bic.compute.devices import check_device
 from bic.compute.distributed import (
     first_before_others,
     joined,
@@ -68,22 +69,6 @@ def set_threads(threads: int | None) -> None:
     """Set the number of CPU threads. None does not change it."""
     _check_count("threads", threads, minimum=1)
     torch.set_num_threads(torch.get_num_threads() if threads is None else threads)
-
-
-def check_device(device: str) -> None:
-    """Raise UserError for a device that is unknown or cannot be used."""
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise UserError(
-            f"the device {device} is unknown", "use cpu or cuda for {device}"
-        ) from error
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"the device {device} cannot be used here ({error})", "leave out {device}, or fix that"
-        ) from error
 
 
 def _check_count(name: str, count: int | None, *, minimum: int) -> None:

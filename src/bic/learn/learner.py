@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bic.compute.devices import check_device
+from bic.compute.precision import quickest_precision
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
 from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
@@ -22,6 +24,7 @@ from bic.learn.methods import find_method
 from bic.learn.requirements import check_images, check_memory
 from bic.learn.step import learn_step
 from bic.model.model import Model
+from bic.model.network import fresh_network
 from bic.progress import Progress
 
 
@@ -48,6 +51,7 @@ class Learner:
         self.learning = learning or Learning()
         self.method = find_method(self.learning.method)
         self.progress = progress or Progress("quiet")
+        check_device(device)
         self.device = device
         self.workers = workers
         self._model: Model | None = None
@@ -99,6 +103,8 @@ class Learner:
         small.
         """
         step = self._make_step(images, labels, classes, everything)
+        if self.learning.precision == "quickest":
+            self.learning = self._with_quickest_precision(step)
         memory = copy.deepcopy(self._memory)
         if memory is None:
             memory = self._empty_memory(step.train.preprocessing)
@@ -121,6 +127,20 @@ class Learner:
         held_out = self.learning.held_out if self.method.corrects else 0.0
         return Memory(self.learning.memory, held_out, preprocessing)
 
+    def _with_quickest_precision(self, step: Step) -> Learning:
+        """The settings with the precision that trains fastest on these images here."""
+        preprocessing = step.train.preprocessing
+        network = fresh_network(
+            self.learning.recipe.backbone,
+            channels=preprocessing.channels,
+            image_size=preprocessing.size,
+            num_classes=int(step.train.labels.max()) + 1,
+        )
+        first = step.train.everything[: self.learning.recipe.batch_size]
+        batch, _ = step.train.take_readable(first)
+        precision = quickest_precision(network, batch, self.progress, self.device)
+        return self.learning.with_recipe(precision=precision)
+
     def _make_step(
         self,
         images: Images,
@@ -137,11 +157,8 @@ class Learner:
         position = {name: number for number, name in enumerate((*known, *new))}
         positions = np.array([position[name] for name in names], dtype=np.int64)
         train = replace(image_set, labels=positions[own_labels])
-        if self.method.is_upper_bound and everything is None:
-            raise UserError(
-                f"{self.method.name} is an upper bound that sees the data of all classes",
-                "use it with bic.run, or pass everything",
-            )
+        if self.method.is_upper_bound:
+            self._check_everything(everything, train, len(position))
         step = Step(
             number=len(steps_before) + 1, new_classes=new, train=train, everything=everything
         )
@@ -166,9 +183,32 @@ class Learner:
         first_new = num_seen - len(step.new_classes)
         counts = np.bincount(step.train.labels, minlength=num_seen)
         check_images(self.method, counts[first_new:], step.new_classes)
-        if len(step.train) < 2:
-            raise UserError("a step needs at least two images", "add some")
+        num_held_out = len(step.new_classes) if self.method.corrects else 0
+        num_exemplars = 0 if self._memory is None else len(self._memory.train_images())
+        if len(step.train) - num_held_out + num_exemplars < 2:
+            raise UserError(
+                "a step needs two images to train on, beside those held out", "add images"
+            )
         check_memory(self.method, self.learning.memory, num_seen, step.train)
+
+    def _check_everything(
+        self, everything: ImageSet | None, train: ImageSet, num_seen: int
+    ) -> None:
+        """Refuse an upper bound without the data of all classes, or with other data."""
+        if everything is None:
+            raise UserError(
+                f"{self.method.name} is an upper bound that sees the data of all classes",
+                "use it with bic.run, or pass everything",
+            )
+        if everything.preprocessing != train.preprocessing:
+            raise UserError(
+                "everything has images of another size or kind than the step", "make them alike"
+            )
+        if not len(everything) or int(everything.labels.max()) >= num_seen:
+            raise UserError(
+                "the labels of everything must be positions among the classes seen",
+                f"use 0 to {num_seen - 1}",
+            )
 
 
 def _numbered(
@@ -180,6 +220,11 @@ def _numbered(
             raise UserError("the images have no labels", "pass labels, one for each image")
         names = tuple(classes)
         numbers = images.labels
+    elif classes is not None:
+        raise UserError(
+            "labels and classes exclude each other",
+            "pass labels, or an ImageSet with classes and without labels",
+        )
     else:
         names, numbers = _named(labels)
     if len(numbers) != len(images):
@@ -205,6 +250,8 @@ def _numbered(
 def _named(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[tuple[str, ...], Labels]:
     """Class names in ascending order, and each label as a position in them."""
     values = np.asarray(labels)
+    if values.dtype.kind == "O" and all(isinstance(label, str) for label in values.flat):
+        values = values.astype(str)  # a column of names in pandas
     if values.ndim != 1 or values.dtype.kind not in "iuUT":
         raise UserError(
             f"labels must be a list of names or of whole numbers, got {values.dtype} "

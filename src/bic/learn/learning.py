@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
-from bic.errors import unknown
+from bic.errors import UserError, unknown
 from bic.learn.methods import find_method
 from bic.learn.methods.method import Method, MethodSettings
 from bic.learn.moved import refuse_moved
@@ -19,6 +19,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 class MemoryBudget(Settings):
     """How much the memory may hold over all classes: images, or bytes of encoded images."""
+
+    IS_ONE_VALUE = True
 
     images: int | None = Field(None, ge=1, lt=2**60)
     bytes: int | None = Field(None, ge=1, lt=2**60)
@@ -46,13 +48,16 @@ class MemoryBudget(Settings):
 class Learning(Settings):
     """How a model learns: method, recipe, memory, and the settings around them.
 
-    `recipe` is a name, a Recipe, or a mapping of its `name` and the settings that differ.
+    `recipe` is a name, a mapping of its `name` and the settings that differ, or a Recipe, which is
+    used as it is, without the changes that some methods make to recipes.
     `backbone`, `epochs` and `precision` are short for those settings of the recipe; `epochs`
     scales the epochs of the first step and of EEIL's fine-tuning too.
 
     >>> Learning(recipe="fast", memory=2000, epochs=10).recipe.first_epochs
     16
     """
+
+    SHORT_FORMS = ("backbone", "epochs", "precision")
 
     method: str = "bic"  # a name in METHODS
     recipe: Recipe  # a name in RECIPES, or a Recipe
@@ -93,7 +98,14 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     method = find_method(str(values.get("method", "bic")))
     short = {name: values.pop(name, None) for name in ("backbone", "epochs", "precision")}
     recipe = values.get("recipe") or "fast"
-    own = dict(values.get("method_settings") or {})
+    own = values.get("method_settings") or {}
+    for name, value, kinds in (
+        ("recipe", recipe, (str, Mapping, Recipe)),
+        ("method_settings", own, (Mapping, MethodSettings)),
+    ):
+        if not isinstance(value, kinds):
+            raise UserError(f"{name} must hold settings, got {value!r}", f"change {{{name}}}")
+    own = dict(own)
     if isinstance(recipe, Recipe):
         chosen = recipe.model_dump()
     else:
@@ -101,7 +113,8 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
         refuse_moved(asked, "recipe.", known_paths(Recipe, "recipe."))
         chosen, brought = recipe_for(method, asked, values.get("num_classes"))
         own = merged(brought, own)
-    if (epochs := short["epochs"]) is not None:
+    epochs = short["epochs"]
+    if isinstance(epochs, int):
         for settings, name in ((chosen, "first_epochs"), (own, "balanced_epochs")):
             if settings.get(name):
                 settings[name] = max(1, round(settings[name] * epochs / chosen["epochs"]))

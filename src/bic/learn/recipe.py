@@ -12,7 +12,7 @@ def check_milestones(milestones: tuple[float, ...]) -> tuple[float, ...]:
     """Milestones must rise between 0 and 1. Raises ValueError."""
     rising = list(milestones) == sorted(milestones)
     if not rising or not all(0 < milestone < 1 for milestone in milestones):
-        raise ValueError(f"milestones must rise between 0 and 1, got {milestones}")
+        raise ValueError(f"must rise between 0 and 1, got {milestones}")
     return milestones
 
 

@@ -60,3 +60,23 @@ def test_lwf_distils_on_new_images_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         distances = torch.cdist(received, before, compute_mode="donot_use_mm_for_euclid_dist")
         assert distances.min(dim=1).values.max() < 1e-4
         assert distances.min(dim=0).values.max() < 1e-4
+
+
+def test_images_of_known_classes_are_classified_over_all_outputs() -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.0, 1.0]])
+    teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    lwf = METHODS["lwf"]
+    mixed = lwf.loss(logits, torch.tensor([0, 2]), teacher, (2, 1))
+    assert float(mixed["classification"]) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits, torch.tensor([0, 2])))
+    )
+    new = lwf.loss(logits, torch.tensor([2, 2]), teacher, (2, 1))
+    assert float(new["classification"]) == 0.0, "the only new class has all the probability"
+
+
+def test_lwf_learns_known_classes() -> None:
+    dataset = toy_dataset(0.7)
+    learner = toy_learner("lwf", {"epochs": 1})
+    learner.learn(dataset.train.of_classes([0, 1]), classes=["a", "b"])
+    learner.learn(dataset.train.of_classes([0, 1]), classes=["a", "b"])
+    assert learner.model.classes_per_step == (2, 0)

@@ -15,13 +15,21 @@ if TYPE_CHECKING:
 def lwf(
     logits: Tensor, labels: Tensor, teacher: Tensor | None, classes_per_step: Sequence[int]
 ) -> Losses:
-    """Classification over the outputs of the new classes, plus distillation with weight 1."""
+    """Classification over the outputs of the new classes, plus distillation with weight 1.
+
+    A batch with images of known classes is classified over all outputs.
+    """
     if teacher is None:
         return {"classification": classification(logits, labels)}
     num_old = teacher.shape[1]
+    new_logits = logits[:, num_old:]
+    new_labels = labels - num_old
+    if int(new_labels.min()) < 0:
+        new_logits = logits
+        new_labels = labels
     return {
         "distillation": distillation(logits[:, :num_old], teacher),
-        "classification": classification(logits[:, num_old:], labels - num_old),
+        "classification": classification(new_logits, new_labels),
     }
 
 

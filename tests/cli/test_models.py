@@ -1,0 +1,102 @@
+"""`bic predict`: answers for image files, and what it refuses."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from support.command_line import Command, Outcome, assert_refused, write_photos
+from support.digits import write_digits
+from support.foreign_code import ForeignCode
+
+from bic import Model
+from bic.data import decode_pool
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+QUICK = ["--epochs", "1", "--quiet"]
+
+
+@pytest.fixture
+def photos(bic: Command, tmp_path: Path) -> list[str]:
+    """The test images of a run in the folder `here`, by name."""
+    folder = write_photos(tmp_path / "photos")
+    command = ["run", "photos", "--steps", "2", "--memory", "8", "--backbone", "small"]
+    assert bic(*command, *QUICK, "--out", "here").code == 0
+    return sorted(str(path.relative_to(tmp_path)) for path in (folder / "test").rglob("*.png"))
+
+
+def test_answers_are_those_of_the_model(
+    bic: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: list[str]
+) -> None:
+    outcome = bic("predict", "here", "photos/test", "--top", "2", "--quiet")
+    assert outcome.code == 0
+    header, *rows = csv.reader(outcome.out.splitlines())
+    assert header == ["file", "class_1", "probability_1", "class_2", "probability_2"]
+    assert [row[0] for row in rows] == photos
+    model = Model.load(tmp_path / "here")
+    for file, *pairs in rows:
+        pixels = model.preprocessing.decode((tmp_path / file).read_bytes())
+        probabilities = model.logits(pixels[None])[1].softmax(dim=1)[0]
+        best = probabilities.argsort(descending=True)[:2]
+        assert pairs[::2] == [model.classes[position] for position in best]
+        expected = probabilities[best].tolist()
+        assert list(map(float, pairs[1::2])) == pytest.approx(expected, abs=1e-4)
+    monkeypatch.setattr(decode_pool, "MIN_PIXELS", 0)  # decoded by processes
+    assert bic("predict", "here", "photos/test", "--top", "2", "--quiet").out == outcome.out
+
+
+def test_answers_can_be_written_to_a_file(bic: Command, tmp_path: Path, photos: list[str]) -> None:
+    outcome = bic("predict", "here/model", photos[0], "--out", "answers.csv", "--quiet")
+    assert outcome.out == "answers: answers.csv\n"
+    text = (tmp_path / "answers.csv").read_text()
+    assert text.startswith(f"file,class_1,probability_1\n{photos[0]},kind")
+
+
+@pytest.mark.filterwarnings("always:left out")
+def test_mistakes_get_one_sentence(bic: Command, tmp_path: Path, photos: list[str]) -> None:
+    assert_refused(
+        bic("predict", "here", "nothing.png"), "nothing.png does not exist; give image files"
+    )
+    assert_refused(bic("predict", "here", "here"), "here has no images; give image files")
+    assert_refused(
+        bic("predict", "nowhere", "photos"),
+        "nowhere does not exist; give a folder that bic has written",
+    )
+    assert_refused(
+        bic("predict", "here", "photos", "--top", "9"),
+        "top must be between 1 and the number of classes, 4, got 9; change --top",
+    )
+    (tmp_path / "photos" / "test" / "bad.png").write_bytes(b"")
+    assert_refused(
+        bic("predict", "here", "photos/test"),
+        "can't read photos/test/bad.png (it is not an image)",
+        "--skip-bad",
+    )
+    skipped = bic("predict", "here", "photos/test", "--skip-bad", "--quiet")
+    assert len(skipped.out.splitlines()) == 1 + len(photos)
+
+
+@pytest.mark.parametrize("pattern", ["{}", "mlp+{}"])
+def test_backbone_of_a_model_is_imported_only_with_trust(
+    bic: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    foreign_code = ForeignCode(tmp_path, monkeypatch, num_features=128)
+    backbone = pattern.format(foreign_code.backbone)
+    command = ["run", "digits", "--backbone", backbone, "--steps", "2", *QUICK, "--out", "here"]
+    assert bic(*command).code == 0
+    write_digits(tmp_path / "digits", 2)
+
+    def predict(*flags: str) -> Outcome:
+        foreign_code.forget()
+        return bic("predict", "here", "digits", "--quiet", *flags)
+
+    assert_refused(
+        predict(),
+        f"the model in here/model would import and run {backbone}; "
+        "pass --trust if you trust where it comes from",
+    )
+    assert not foreign_code.was_imported
+    trusted = predict("--trust")
+    assert trusted.code == 0
+    assert foreign_code.was_imported
+    assert len(trusted.out.splitlines()) == 3
