@@ -2,11 +2,11 @@
 
     python benchmarks/cost_model.py [--tflops 20] [--decode 3000] [--link 10]
 
-Counts follow from the engine's rules and its resnet18. Times follow from the hardware figures in the
-flags, which are assumptions: the FLOP/s that a GPU sustains in training, the images per second that
-the CPUs beside one GPU decode, and the GB/s that one GPU sends to the others. Prints Markdown tables
-for ImageNet-1000 by the paper's recipe, on one GPU and on eight, and for two protocols with more
-classes.
+Counts follow from the engine's rules and its resnet18. Times follow from the hardware figures in
+the flags, which are assumptions: the FLOP/s that a GPU sustains in training, the images per second
+that the CPUs beside one GPU decode, and the GB/s that one GPU sends to the others. Prints Markdown
+tables for ImageNet-1000 by the paper's recipe, on one GPU and on eight, and for two protocols with
+more classes.
 """
 
 import argparse

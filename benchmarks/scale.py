@@ -3,10 +3,10 @@
     python benchmarks/scale.py [--out FOLDER] [--classes 100,1000,10000,100000] [--run RUN]
 
 Every part is measured in its own process with one thread. The script prints a table; with --out it
-also draws scale.png and writes scale.json. Everything is simulated but the backbone, whose cost does
-not depend on the number of classes: features and logits are random. On a quiet machine "time" and
-"processor" differ only where a part waits for the disk. "working" is the peak memory of a part
-beyond its input.
+also draws scale.png and writes scale.json. Everything but the backbone is simulated, because the
+cost of the backbone does not depend on the number of classes: features and logits are random. On a
+quiet machine "time" and "processor" differ only where a part waits for the disk. "working" is the
+peak memory of a part beyond its input.
 
 --run takes a run folder instead and compares the seconds per training image of its steps. They must
 not grow: those of the last step may be at most 1.25 times those of the second.

@@ -18,6 +18,7 @@ Content = bytes | Callable[[Path], None]
 CHECKSUMS = "checksums.json"
 TEMPORARY = ".writing-"
 ELSEWHERE = "choose another {out}"
+AGAIN = "restore it from a copy, or train again"
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -50,12 +51,10 @@ def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, byt
             raise ValueError("a file lies outside of it")
         contents = {name: (path / name).read_bytes() for name in wanted}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is not complete ({error})", f"run again and {ELSEWHERE}"
-        ) from error
+        raise UserError(f"{path} is not complete ({error})", AGAIN) from error
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != expected[name]:
-            raise UserError(f"{path / name} is damaged", f"run again and {ELSEWHERE}")
+            raise UserError(f"{path / name} is damaged", AGAIN)
     return contents
 
 

@@ -40,7 +40,8 @@ def one_sentence(error: ValidationError, kind: type[Settings], under: str = "") 
     message = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.partition(", unable to parse")[0]
     received = "" if found["type"] == "value_error" else f", got {found['input']!r}"
-    return UserError(f"{path} {message}{received}".strip(), "change it and run again")
+    remedy = f"change {{{path}}}" if path else "change one of them"
+    return UserError(f"{path} {message}{received}".strip(), remedy)
 
 
 def known_paths(kind: type[Settings], under: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line itself: failures, how settings are written, and how fast it starts."""
+"""The command line itself: failures, warnings, and how it writes settings."""
 
 import subprocess
 import sys
@@ -10,7 +10,6 @@ from support.command_line import Command, Outcome
 
 from bic import LostError, RunConfig, UserError, __version__
 from bic.cli.app import as_flag
-
 
 Failing = Callable[[BaseException], Outcome]
 

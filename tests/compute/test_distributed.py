@@ -203,7 +203,7 @@ def test_batch_is_split_into_weighted_shards(monkeypatch: pytest.MonkeyPatch) ->
         weights_of_ranks.append(
             [batches.weight_of(number, len(shard)) for number, shard in enumerate(labels)]
         )
-    assert sorted(sum(labels_of_ranks, [])) == list(range(60))
+    assert sorted(np.concatenate(labels_of_ranks)) == list(range(60))
     # Three batches of 7 + 7 + 6.
     assert [len(labels) for labels in labels_of_ranks] == [21, 21, 18]
     assert np.mean(weights_of_ranks, axis=0) == pytest.approx([1, 1, 1])

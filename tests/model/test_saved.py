@@ -102,7 +102,7 @@ def test_saving_leaves_nothing_if_it_fails(tmp_path: Path, monkeypatch: pytest.M
 def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere does not exist; give a folder that bic has"):
         Model.load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="holds no model; give a complete run, or finish it"):
+    with pytest.raises(UserError, match="holds no model; give a folder that a complete bic run"):
         Model.load(tmp_path)
 
 

@@ -141,5 +141,5 @@ def test_damaged_checkpoint_is_named_and_not_used(
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(UserError, match=r"weights\.safetensors is damaged; run again"):
+    with pytest.raises(UserError, match=r"weights\.safetensors is damaged; restore it from a copy"):
         run(config, tmp_path / "run")

@@ -3,9 +3,10 @@
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
 from rich.console import Console
 
 from bic.errors import BicError, LostError
@@ -28,10 +29,20 @@ def flag(text: str, name: str | None = None) -> Parameter:
     return Parameter(name, help=text, negative="", show_default=False)
 
 
+def whole_number(_: object, tokens: Sequence[Token]) -> int:
+    """A whole number as it is written; cyclopts would round 3.7 to 4."""
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"must be a whole number, got {text}") from None
+
+
 Quiet = Annotated[bool, flag("Print results only, no progress.")]
 SkipBad = Annotated[bool, flag("Leave out broken images instead of stopping.")]
 Text: TypeAlias = str | None
-Number: TypeAlias = int | None
+Whole = Annotated[int, Parameter(converter=whole_number)]
+Number = Annotated[int | None, Parameter(converter=whole_number)]
 
 
 def progress_for(quiet: bool) -> Progress:
@@ -44,10 +55,12 @@ def as_flag(name: str, value: str | None) -> str:
     >>> as_flag("held_out", "0.2"), as_flag("memory", None)
     ('--held-out 0.2', '--memory')
     >>> as_flag("recipe.learning_rate", None), as_flag("recipe.image_size", "32")
-    ('--set recipe.learning_rate=VALUE', '--set recipe.image_size=32')
+    ('recipe.learning_rate (--set recipe.learning_rate=VALUE)', '--set recipe.image_size=32')
     """
     if "." in name or name in WITHOUT_FLAG:
-        return f"--set {name}={'VALUE' if value is None else value}"
+        if value is None:
+            return f"{name} (--set {name}=VALUE)"
+        return f"--set {name}={value}"
     written = f"--{name.replace('_', '-')}"
     return written if value is None else f"{written} {value}"
 

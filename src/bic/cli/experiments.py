@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from bic.cli.app import Number, Quiet, Text, app, flag, progress_for
+from bic.cli.app import Number, Quiet, Text, Whole, app, flag, progress_for
 
 
 @app.command
@@ -18,7 +18,7 @@ def paper(
     recipe: Annotated[
         Text, flag("Such as fast; by default the paper's own, which needs days.")
     ] = None,
-    seeds: Annotated[int, Parameter(help="Number of seeds: 0, 1 and so on.")] = 1,
+    seeds: Annotated[Whole, Parameter(help="Number of seeds: 0, 1 and so on.")] = 1,
     data: Annotated[
         tuple[str, ...], flag("Path of the data: PATH, or NAME=PATH if several are needed.")
     ] = (),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bic.cli.app import Quiet, SkipBad, app, flag, progress_for
+from bic.cli.app import Quiet, SkipBad, Whole, app, flag, progress_for
 
 
 @app.command
@@ -14,7 +14,7 @@ def predict(
     images: Annotated[list[Path], Parameter(help="Image files, or folders of them.")],
     /,
     *,
-    top: Annotated[int, Parameter(help="How many classes to name for each image.")] = 1,
+    top: Annotated[Whole, Parameter(help="How many classes to name for each image.")] = 1,
     out: Annotated[Path | None, flag("A CSV file to write; by default it is printed.")] = None,
     skip_bad: SkipBad = False,
     trust: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from bic.cli.app import Number, Quiet, Text, app, flag, progress_for
+from bic.cli.app import Number, Quiet, Text, Whole, app, flag, progress_for
 from bic.cli.results import print_run
 from bic.lab.plan import load_settings
 from bic.learn.methods import METHODS
@@ -130,7 +130,7 @@ def demo(
         "runs/demo"
     ),
     *,
-    seed: int = 0,
+    seed: Whole = 0,
     quiet: Quiet = False,
 ) -> None:
     """Show the paper's story on handwritten digits: forgetting, bias, correction, upper bounds.

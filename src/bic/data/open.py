@@ -90,7 +90,10 @@ def open_source(
             start = file.read(4)
     elif not path.exists():
         if str(path) == name and not path.suffix:
-            raise unknown("data set", name, ("digits", "cifar100", *SIZES))
+            known = unknown("data set", name, ("digits", "cifar100", *SIZES))
+            raise UserError(
+                f"{name!r} is neither a data set that bic knows nor an existing path", known.remedy
+            )
         raise UserError(f"{path} does not exist", "check the path")
     kaggle = path / "ILSVRC" / "Data" / "CLS-LOC"
     if kaggle.is_dir():

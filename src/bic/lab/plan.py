@@ -70,7 +70,7 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.steps is not None and self.step_sizes is not None:
-            raise ValueError("steps and step-sizes exclude each other")
+            raise ValueError("steps and step_sizes exclude each other")
         refuse_moved(self.recipe, "recipe.", known_paths(Recipe, "recipe."))
         return self
 

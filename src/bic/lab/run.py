@@ -54,6 +54,8 @@ def run(
     they are used. An interrupted run continues; a complete run is only read. Raises UserError for
     what a user can fix, such as settings that cannot work or a folder that holds another run.
     """
+    if not isinstance(config, RunConfig):
+        raise UserError(f"a run needs a RunConfig, got {config!r}", "pass RunConfig(dataset=…)")
     progress = progress or Progress("quiet")
     _check_count("workers", workers, minimum=0)
     device = own_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -132,6 +134,7 @@ def _run(
         if result is not None and result.complete:
             progress.say(f"{folder.path} is complete; nothing to do")
             return result
+        progress.say(f"run folder: {folder.path}")
         threads_ahead, processes = _workers(workers, dataset, device)
         learner = Learner(plan.learning, progress=progress, device=device, workers=threads_ahead)
         steps = [] if result is None else list(result.steps)

@@ -3,12 +3,14 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bic import files
 from bic.compute.devices import check_device
 from bic.compute.precision import quickest_precision
 from bic.data.decode_pool import decode_all
@@ -22,6 +24,7 @@ from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
 from bic.learn.memory import Memory
 from bic.learn.methods import find_method
 from bic.learn.requirements import check_images, check_memory
+from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
 from bic.model.model import Model
 from bic.model.network import fresh_network
@@ -48,6 +51,10 @@ class Learner:
         device: str = "cpu",
         workers: int = 1,
     ) -> None:
+        if learning is not None and not isinstance(learning, Learning):
+            raise UserError(f"a learner needs a Learning, got {learning!r}", "pass Learning(…)")
+        if workers < 0:
+            raise UserError(f"workers must be 0 or more, got {workers}", "change {workers}")
         self.learning = learning or Learning()
         self.method = find_method(self.learning.method)
         self.progress = progress or Progress("quiet")
@@ -70,6 +77,38 @@ class Learner:
         if self._memory is None:
             raise UserError("nothing has been learned yet", "call learn() first")
         return self._memory
+
+    def save(self, folder: Path | str) -> None:
+        """Write model, memory and settings to a folder that does not exist yet.
+
+        Model.load reads the model in it; Learner.load continues from it.
+        """
+        folder = Path(folder)
+        if folder.exists():
+            raise UserError(f"{folder} exists already", "choose another folder")
+        files.write_folder(folder, learner_files(self.learning, self.model, self.memory))
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        trust: bool = False,
+        progress: Progress | None = None,
+        device: str = "cpu",
+        workers: int = 1,
+    ) -> Self:
+        """The learner in a folder that Learner.save or a complete `bic run` has written.
+
+        `trust` allows a backbone of the form `module:function` to be imported. Raises UserError for
+        a folder without a learner and for a damaged one.
+        """
+        learning, model, memory = read_learner(Path(folder), trust=trust)
+        # The number of classes of a protocol says nothing about what comes after it.
+        learning = learning.model_copy(update={"num_classes": None})
+        learner = cls(learning, progress=progress, device=device, workers=workers)
+        learner.restore(model, memory)
+        return learner
 
     def restore(self, model: Model, memory: pa.Table) -> None:
         """Continue from a saved model and the table of its memory."""

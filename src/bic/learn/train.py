@@ -131,8 +131,7 @@ def fit(
                     total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):
                     raise UserError(
-                        f"training diverged in epoch {epoch + 1}",
-                        "lower {recipe.learning_rate} and choose another {out}",
+                        f"training diverged in epoch {epoch + 1}", "lower {recipe.learning_rate}"
                     )
                 optimiser.zero_grad()
                 torch.autograd.backward(total)

@@ -119,13 +119,20 @@ def save_model(model: Model, folder: Path) -> None:
 
 def load_model(folder: Path, *, trust: bool = False) -> Model:
     """The model in a model folder or a complete run folder, ready to predict."""
+    place = find_model_folder(folder)
+    return model_of(files.read_folder(place, (DESCRIPTION, WEIGHTS)), place, trust=trust)
+
+
+def find_model_folder(folder: Path) -> Path:
+    """The folder that holds the model: this one, or the `model` folder of a complete run."""
     if not folder.exists():
         raise UserError(f"{folder} does not exist", "give a folder that bic has written")
     for place in (folder / "model", folder):
         if (place / DESCRIPTION).exists():
-            return model_of(files.read_folder(place, (DESCRIPTION, WEIGHTS)), place, trust=trust)
+            return place
     raise UserError(
-        f"{folder} holds no model", "give a complete run, or finish it with the same bic run"
+        f"{folder} holds no model",
+        "give a folder that a complete bic run or Model.save has written",
     )
 
 

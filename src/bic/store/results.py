@@ -115,8 +115,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     return recorded
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: Path | str) -> Result:
     """The content of a run's `result.json`."""
+    folder = Path(folder)
     if (folder / "config.json").exists() and not (folder / "result.json").exists():
         raise UserError(
             f"{folder} has not finished its first step", "continue it with the same bic run command"

@@ -1,6 +1,5 @@
 """The folder of one run: its settings, checkpoints and result, and how they are read back."""
 
-import io
 import json
 import os
 import re
@@ -10,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import safetensors.torch
 
 from bic import files
@@ -19,8 +16,9 @@ from bic.compute.distributed import world
 from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.lesson import Checkpoint
+from bic.learn.saved_learner import MEMORY, learner_files, read_memory
 from bic.learn.stage1 import STAGE1
-from bic.model.saved import DESCRIPTION, WEIGHTS, model_files, model_of, write_tensors
+from bic.model.saved import DESCRIPTION, WEIGHTS, model_of, write_tensors
 from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__
 
@@ -28,12 +26,12 @@ README = """\
 config.json          what was asked for, and the settings that it resolved to
 result.json          accuracies and more after every step (docs/reference/result-format.md)
 predictions-N.npz    the answer for every test image after step N
-model/               the final model: weights, answer, class names, preprocessing, memory
+model/               the final model: weights, answer, class names, preprocessing, memory, settings
 checkpoint/          where an unfinished run continues
 """
-MEMORY = "memory.parquet"
 POSITION = "position.json"
 TRAINING = "training.safetensors"
+SHOWN = 3  # differences between settings that an error lists
 
 
 class RunFolder:
@@ -104,7 +102,10 @@ class RunFolder:
                 f"the images of {plan['dataset']} have changed since {self.path} was started",
                 "restore them, or choose another {out}",
             )
-        named = "; ".join(_differences(old, plan))
+        differences = list(_differences({**old, "fingerprint": plan["fingerprint"]}, plan))
+        named = "; ".join(differences[:SHOWN])
+        if len(differences) > SHOWN:
+            named += f"; and {len(differences) - SHOWN} more"
         raise UserError(
             f"{self.path} is a run with other settings ({named})", "choose another {out}"
         )
@@ -122,8 +123,7 @@ class RunFolder:
 
     def save_step(self, learner: Learner, number: int) -> None:
         """Save everything that the next step starts from."""
-        memory = partial(_write_table, learner.memory.to_table())
-        contents = {**model_files(learner.model), MEMORY: memory}
+        contents = learner_files(learner.learning, learner.model, learner.memory)
         self._write_checkpoint(f"step-{number}", contents)
         self._keep_only({f"step-{number}"})
 
@@ -138,7 +138,7 @@ class RunFolder:
         contents = files.read_folder(folder, (DESCRIPTION, WEIGHTS, MEMORY))
         # The user has named the backbone in the request that continues this run.
         model = model_of(contents, folder, trust=True)
-        learner.restore(model, pq.read_table(io.BytesIO(contents[MEMORY])))
+        learner.restore(model, read_memory(contents[MEMORY]))
         return len(model.classes_per_step)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -187,10 +187,6 @@ class RunFolder:
         if self.writes:
             for name in set(self._names()) - names:
                 files.remove(self.checkpoints / name)
-
-
-def _write_table(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, compression="none")  # the images are compressed already
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
