@@ -1,12 +1,12 @@
-"""Record what small runs of every method compute, to show that a change of the code changes no result.
+"""Record what small runs of every method compute, to prove that results have not changed.
 
     python benchmarks/unchanged.py before.json               # with the code as it was
     python benchmarks/unchanged.py after.json                # with the code as it is
     python benchmarks/unchanged.py --compare before.json after.json
 
-The runs go through the command line, with one thread. For each of them the script records the checksum of
-the final weights (names of tensors may change), of the memory and of the predictions, and α, β and the
-accuracy of every step. The checksums hold for one machine and one version of torch.
+The runs use the command line, with one thread. For each of them the script records the checksum of
+the final weights (names of tensors may change), of the memory and of the predictions, and α, β and
+the accuracy of every step. The checksums are valid for one machine and one version of torch.
 """
 
 import argparse

@@ -170,7 +170,7 @@ def test_folder_is_read_back_with_its_checksums(tmp_path: Path) -> None:
 def test_changed_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     write_folder(folder, CONTENTS)
-    with pytest.raises(UserError, match=r"folder is not complete \('c'\); run again and choose"):
+    with pytest.raises(UserError, match=r"folder is not complete \('c'\); restore it from a copy"):
         read_folder(folder, ["c"])
     (folder / "a.json").write_bytes(b"[]")
     with pytest.raises(UserError, match=r"folder/a\.json is damaged; restore it from a copy"):
@@ -209,7 +209,7 @@ def test_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError) as caught:
         write_file(tmp_path / "file", b"new")
     assert caught.value.problem == (f"cannot write {tmp_path / 'file'} (No space left on device)")
-    assert caught.value.remedy.endswith("what was there is intact")
+    assert caught.value.remedy.endswith("(existing files are intact)")
     assert (tmp_path / "file").read_bytes() == b"old"
     with pytest.raises(UserError, match="No space left on device"):
         write_folder(tmp_path / "folder", CONTENTS)

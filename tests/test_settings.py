@@ -45,7 +45,7 @@ def test_first_complaint_is_one_sentence(values: dict[str, Any], problem: str) -
         checked(Outer, values)
     assert caught.value.problem.startswith(problem)
     assert "\n" not in str(caught.value)
-    assert caught.value.remedy == "change it and run again"
+    assert caught.value.remedy.startswith("change {")
 
 
 def test_unknown_setting_suggests_the_closest_path() -> None:

@@ -59,7 +59,7 @@ def methods() -> str:
         name = f"`{method.name}` *" if method.is_upper_bound else f"`{method.name}`"
         exemplars = "yes" if method.keeps_exemplars else "no"
         rows.append([name, method.summary, exemplars])
-    note = "\n\\* sees old data, which no other method may."
+    note = "\n\\* sees old data, which no other method may see."
     return table(["method", "what it does", "keeps exemplars"], rows) + note
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from bic.progress import Progress
     from bic.store.results import Result, StepResult, read_result
 
-# Where each public name is defined. Modules are imported when a name is first used: torch takes two
-# seconds, which `bic --help` and `bic report` do not need.
+# Where each public name is defined. Modules are imported when a name is first used: importing torch
+# takes two seconds, and `bic --help` and `bic report` do not need it.
 _HOMES = {
     "Augmentation": "data.augmentation",
     "BicError": "errors",

@@ -1,7 +1,7 @@
-"""Errors that a user can cause or meet: a problem, and a remedy.
+"""Errors that a user can cause or see: a problem, and a remedy.
 
-A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each face of
-the library writes them its own way: `memory` in Python, `--memory` on the command line.
+A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each interface
+writes them in its own way: `memory` in Python, `--memory` on the command line.
 """
 
 import difflib
@@ -12,7 +12,7 @@ SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
 
 FEW_NAMES = 12  # that are listed beside a suggestion
 
-# (name of a setting, value or None) → how a face of the library writes it
+# (name of a setting, value or None) → how an interface writes it
 Phrase = Callable[[str, str | None], str]
 
 
@@ -51,7 +51,7 @@ class HeldOutWarning(UserWarning):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not among the known ones. It suggests the closest one."""
+    """The error for an unknown name. It suggests the closest known name."""
     problem = f"unknown {kind} {name!r}"
     names = list(known)
     if not names:

@@ -39,7 +39,7 @@ def write_folder(path: Path, contents: Mapping[str, Content]) -> None:
 
 
 def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, bytes]:
-    """Files of a folder that `write_folder` wrote: those named, or all.
+    """The content of files in a folder that `write_folder` wrote: the named files, or all.
 
     Raises UserError if a file is missing or has changed.
     """
@@ -48,7 +48,7 @@ def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, byt
         wanted = list(checksums if names is None else names)
         expected = {name: str(checksums[name]) for name in wanted}
         if any(Path(name).name != name for name in wanted):
-            raise ValueError("a file lies outside of it")
+            raise ValueError("a file is outside the folder")
         contents = {name: (path / name).read_bytes() for name in wanted}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not complete ({error})", AGAIN) from error
@@ -76,7 +76,7 @@ def clear_unfinished(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder. The lock ends with the process, however it ends."""
+    """Keep other processes out of a folder. The lock ends with the process, even after a kill."""
     if folder.is_file():
         raise UserError(f"{folder} is a file and not a folder", ELSEWHERE)
     try:
@@ -100,9 +100,9 @@ def to_json(value: Any) -> bytes:
 
 @contextmanager
 def _written_whole(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, which replaces `path` once all is written and synced.
+    """A temporary path next to `path`, which replaces `path` once all is written and synced.
 
-    A full disk or a read-only folder raises UserError; what was there before stays.
+    A full disk or a read-only folder raises UserError; what was there before does not change.
     """
     temporary = path.with_name(TEMPORARY + path.name)
     try:
@@ -115,12 +115,12 @@ def _written_whole(path: Path) -> Iterator[Path]:
         reason = error.strerror or error
         raise UserError(
             f"cannot write {path} ({reason})",
-            "fix that and run the same command again: what was there is intact",
+            "fix this and run the same command again (existing files are intact)",
         ) from error
 
 
 def _write_synced(path: Path, content: Content) -> str:
-    """Write a file to the disk itself and return its checksum."""
+    """Write a file, sync it to disk and return its checksum."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:

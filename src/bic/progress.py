@@ -15,7 +15,7 @@ LINE_SECONDS = 10.0  # between two lines about the same task
 
 
 class Task:
-    """One long task. `advance` counts finished units; notes are shown beside the rate."""
+    """One long task. `advance` counts finished units; notes are shown next to the rate."""
 
     def __init__(self, owner: "Progress", name: str, total: int, unit: str, done: int) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class Progress:
 
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images", *, done: int = 0) -> Iterator[Task]:
-        """Show a task of `total` units, of which an earlier process has `done` some."""
+        """Show a task of `total` units. An earlier process has finished `done` of them."""
         if not self._shows_bars:
             task = Task(self, name, total, unit, done)
             yield task

@@ -13,6 +13,6 @@ def generator(*address: int | str) -> np.random.Generator:
 
 
 def address_number(address: Address) -> int:
-    """128 bits that stand for an address."""
+    """The 128-bit hash of an address."""
     digest = hashlib.blake2b(repr(address).encode(), digest_size=16).digest()
     return int.from_bytes(digest, "little")

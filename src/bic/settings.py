@@ -20,7 +20,7 @@ class Settings(BaseModel):
 
 
 def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> Kind:
-    """Build settings and turn pydantic's first complaint into one sentence.
+    """Build settings. Raises UserError with pydantic's first error as one sentence.
 
     `under` is the path of these settings inside others, such as `recipe.`.
     """
@@ -31,7 +31,7 @@ def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> 
 
 
 def one_sentence(error: ValidationError, kind: type[Settings], under: str = "") -> UserError:
-    """Pydantic's first complaint about settings, as one sentence."""
+    """Pydantic's first error about settings, as one sentence."""
     found = error.errors()[0]
     names = [part for part in found["loc"] if isinstance(part, str)]
     path = under + ".".join(names) if names else ""
@@ -45,7 +45,7 @@ def one_sentence(error: ValidationError, kind: type[Settings], under: str = "") 
 
 
 def known_paths(kind: type[Settings], under: str = "") -> list[str]:
-    """The paths of all settings, those inside other settings included.
+    """The paths of all settings, including those inside other settings.
 
     >>> class Inner(Settings):
     ...     size: int

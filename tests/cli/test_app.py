@@ -45,7 +45,7 @@ def failing(bic: Command, monkeypatch: pytest.MonkeyPatch) -> Failing:
         ),
         (
             RuntimeError("broken"),
-            "bic: failed: RuntimeError: broken; set BIC_TRACEBACK=1 to see where\n",
+            "bic: failed: RuntimeError: broken; set BIC_TRACEBACK=1 to see the traceback\n",
         ),
         (ZeroDivisionError("division\nby zero"), "bic: failed: ZeroDivisionError: division by"),
     ],
@@ -83,14 +83,15 @@ def test_interrupt_has_its_own_exit_code(failing: Failing) -> None:
         (
             "lower {recipe.learning_rate} and choose another {out}",
             "lower recipe.learning_rate and choose another out",
-            "lower --set recipe.learning_rate=VALUE and choose another --out",
+            "lower recipe.learning_rate (--set recipe.learning_rate=VALUE) and "
+            "choose another --out",
         ),
         (
             "use {recipe.image_size=32}",
             "use recipe.image_size=32",
             "use --set recipe.image_size=32",
         ),
-        ("fix {class_order}", "fix class_order", "fix --set class_order=VALUE"),
+        ("fix {class_order}", "fix class_order", "fix class_order (--set class_order=VALUE)"),
         ("add images", "add images", "add images"),
     ],
 )
@@ -112,7 +113,7 @@ SETTINGS = sorted(RunConfig.model_fields.keys() - {"dataset", "method_settings"}
 def test_setting_without_its_own_flag_is_written_with_set(bic: Command, name: str) -> None:
     flag = f"--{name.replace('_', '-')}"
     has_flag = f"{flag} " in bic("run", "--help").out
-    assert as_flag(name, None) == (flag if has_flag else f"--set {name}=VALUE")
+    assert as_flag(name, None) == (flag if has_flag else f"{name} (--set {name}=VALUE)")
 
 
 @pytest.mark.filterwarnings("always::bic.HeldOutWarning")

@@ -59,7 +59,7 @@ def test_run_too_short_to_pay_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compiles
     # 216,000 images of 5 ms, and a third of their time for the teacher.
     assert said == [
-        "not compiling the network: about 24 min of training ahead, too little to pay for it"
+        "not compiling the network: about 24 min of training ahead, too short to save time"
     ]
 
 
@@ -85,7 +85,8 @@ def test_long_run_compiles_if_that_is_faster(monkeypatch: pytest.MonkeyPatch) ->
 def test_run_continues_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     compiles, said = decide(monkeypatch, measured(plain=0.02, compiled=RuntimeError("no g++")))
     assert not compiles
-    assert said[1] == "the network cannot be compiled here (RuntimeError); training without"
+    reason = "the network cannot be compiled here (RuntimeError)"
+    assert said[1] == f"{reason}; training without compiling"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -159,7 +159,7 @@ def test_lost_process_ends_the_run_and_the_same_command_continues(folder: Path) 
 def test_processes_with_different_data_are_refused(folder: Path) -> None:
     arguments = ["run", "data.npz", *COMMON, "--epochs", "1", "--steps", "3", "--out", "different"]
     said = output(start(folder, [*torchrun(2), "-c", OTHER_DATA, *arguments]))
-    assert "process 1 has another data than process 0" in said
+    assert "the data of process 1 differs from process 0" in said
     assert not (folder / "different").exists()
 
 
@@ -211,6 +211,6 @@ def test_batch_is_split_into_weighted_shards(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError) as caught:
         batches_of(0, 11)
     assert caught.value.problem == (
-        "each of 11 processes needs two images of every batch, and there are batches of 20"
+        "each of 11 processes needs two images of every batch, but there are batches of 20"
     )
     assert caught.value.remedy == "raise {recipe.batch_size} or start fewer processes"

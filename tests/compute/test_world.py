@@ -63,7 +63,7 @@ def test_differences_between_processes_are_refused(monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(UserError) as caught:
         refuse_differences(facts)
-    assert caught.value.problem == "process 2 has another version than process 0 (2, not 1)"
+    assert caught.value.problem == "the version of process 2 differs from process 0 (2, not 1)"
 
 
 @pytest.mark.parametrize(

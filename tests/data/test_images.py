@@ -98,7 +98,7 @@ def test_arrays_that_are_not_square_have_no_size() -> None:
         (("a", "a"), "class 'a' of d is named twice or unprintable; rename it"),
         (("a", "b\n"), r"class 'b\\n' of d is named twice or unprintable"),
         (("a", "b", "c"), "class 'c' of d has no train images; add some, or leave the class out"),
-        (("a",), r"d has wrong train labels \(label 1 is not in 0\.\.0, the classes it names\)"),
+        (("a",), r"d has wrong train labels \(label 1 is not in 0\.\.0, the class numbers\)"),
     ],
 )
 def test_bad_classes_are_refused(classes: tuple[str, ...], message: str) -> None:

@@ -22,7 +22,7 @@ def npz(tmp_path: Path) -> Path:
 
 def test_unknown_names_and_missing_paths(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="'cifar10' is neither a data set .* did you mean 'cifar100'"
+        UserError, match=r"'cifar10' is neither a data set .* did you mean 'cifar100'"
     ):
         open_dataset("cifar10")
     with pytest.raises(UserError, match=r"nowhere/birds.npz does not exist; check the path"):

@@ -32,13 +32,13 @@ def test_short_forms_are_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"steps": 5, "step_sizes": (5, 5)}, "exclude each other"),
+        ({"steps": 5, "step_sizes": (5, 5)}, "cannot both be given"),
         ({"steps": 0}, "steps must be greater than or equal to 1, got 0"),
         ({"classes": ()}, "classes must name at least one class"),
         ({"classes": "a,b,a"}, "classes must name each class once, got 'a' more than once"),
         ({"classes": "none.txt"}, "none.txt does not exist"),
         ({"memory": "5 pounds"}, r"memory must be .*\(2000 or 64MB\), got '5 pounds'"),
-        ({"memory": {}}, "memory must be either a number of images or of bytes"),
+        ({"memory": {}}, "memory must be either a number of images or a number of bytes"),
         ({"held_out": float("nan")}, "held_out must be"),
         ({"exemplars": "best"}, "exemplars must be 'herding' or 'random', got 'best'"),
         ({"order_seed": 2**32}, "order_seed must be less than 4294967296"),
@@ -99,8 +99,8 @@ def test_assignments_are_toml_or_plain_text(assignment: str, name: str, value: A
 @pytest.mark.parametrize(
     ("assignments", "problem"),
     [
-        (["nonsense"], "a setting is given as NAME=VALUE, got 'nonsense'"),
-        (["=1"], "a setting is given as NAME=VALUE, got '=1'"),
+        (["nonsense"], "a setting must be given as NAME=VALUE, got 'nonsense'"),
+        (["=1"], "a setting must be given as NAME=VALUE, got '=1'"),
         (["memory=100", "memory.images=100"], "memory must be a table of settings to hold"),
     ],
 )

@@ -69,7 +69,7 @@ WRONG_INPUT: dict[str, tuple[Callable[[Learner], object], str, str]] = {
     "empty image set": (
         lambda learner: learner.learn(array_set(zeros(0, 8, 8), np.arange(0)), classes=["a"]),
         "there are no images",
-        "pass some",
+        "pass images",
     ),
     "images that are not square": (
         lambda learner: learner.learn(zeros(20, 8, 6), PAIR),
@@ -160,7 +160,7 @@ def test_an_upper_bound_needs_everything(dataset: Dataset) -> None:
         learner = toy_learner(method)
         error = refused(lambda learner=learner: learner.learn(*arrays_of(dataset.train, "ab")))
         assert error.problem == f"{method} is an upper bound that sees the data of all classes"
-        assert error.remedy == "use it with bic.run, or pass everything"
+        assert error.remedy == "use it with bic.run, or pass the argument everything"
 
 
 def test_vectors_of_another_dimension_are_refused(dataset: Dataset) -> None:
@@ -278,7 +278,7 @@ def test_one_class_of_two_images_is_refused() -> None:
 
 
 def test_labels_and_classes_exclude_each_other() -> None:
-    with pytest.raises(UserError, match="exclude each other"):
+    with pytest.raises(UserError, match="cannot both be given"):
         Learner(Learning(recipe="demo")).learn(zeros(20, 8, 8), PAIR, classes=["a", "b"])
 
 

@@ -152,7 +152,7 @@ def test_other_memories_are_refused(value: Any) -> None:
 
 
 def test_a_memory_of_images_and_bytes_is_refused() -> None:
-    with pytest.raises(UserError, match="either a number of images or of bytes"):
+    with pytest.raises(UserError, match="either a number of images or a number of bytes"):
         Learning(memory={"images": 3, "bytes": 4})
 
 

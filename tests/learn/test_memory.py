@@ -274,7 +274,7 @@ def test_methods_without_a_correction_hold_nothing_out() -> None:
 
 def test_a_class_with_one_image_is_refused() -> None:
     memory = memory_of(0.1, images=100)
-    with pytest.raises(UserError, match="add images"):
+    with pytest.raises(UserError, match="add more images"):
         memory.split(unique_files([0, 0, 1], [1] * 3, "one"), np.random.default_rng(0))
 
 

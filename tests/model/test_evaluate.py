@@ -121,7 +121,7 @@ def test_step_without_new_classes_has_no_accuracy_of_its_own(test_set: ImageSet)
 
 
 def test_step_without_a_readable_test_image_is_named() -> None:
-    message = "no test image of the classes of step 2 can be read; fix them and run again"
+    message = "no test image of the classes of step 2 can be read; fix these images and run again"
     with pytest.raises(UserError, match=message):
         per_group(np.array([0, 1, 4]), np.array([0, 1, 4]), (2, 2, 1))
 

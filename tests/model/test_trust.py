@@ -66,5 +66,5 @@ def test_trusted_model_without_its_module_is_refused(
     saved_model(tmp_path / "model", foreign_code.backbone)
     foreign_code.forget()
     (tmp_path / f"{foreign_code.module}.py").unlink()
-    with pytest.raises(UserError, match=r"cannot be built .*; fix it or its spelling"):
+    with pytest.raises(UserError, match=r"cannot be built .*; fix the function or the spelling"):
         Model.load(tmp_path / "model", trust=True)

@@ -65,14 +65,14 @@ def test_runs_that_were_not_trained_alike_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [2], recipe=slow)
     write_run(tmp_path / "b", [2], method="distill")
     page = write_report([tmp_path]).read_text()
-    assert "were not trained alike, beyond their methods: recipe: " in page
+    assert "differ in their training, not only in their methods: recipe: " in page
     assert sorted(run["label"] for run in page_data(page)["runs"]) == [
         "bic, slow recipe, seed 0",
         "distill, fast recipe, seed 0",
     ]
     assert re.search("<h1>Best is (bic, slow|distill, fast) recipe: ", page)
     single = write_report([tmp_path / "a"], tmp_path / "single.html").read_text()
-    assert "trained alike" not in single
+    assert "differ in their training" not in single
 
 
 def test_times_on_different_machines_are_not_to_be_compared(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_times_on_different_machines_are_not_to_be_compared(tmp_path: Path) -> N
         folder = write_run(tmp_path / str(seed), [2], seed=seed)
         change_result(folder, made_with={"device": "cpu", "threads": threads})
     page = write_report([tmp_path]).read_text()
-    assert "the runs used different means (threads: 1 / 2)" in page
+    assert "the runs used different resources (threads: 1 / 2)" in page
     alike = write_report([tmp_path / "0", tmp_path / "2"], tmp_path / "alike.html")
-    assert "different means" not in alike.read_text()
+    assert "different resources" not in alike.read_text()
 
 
 def test_settings_that_differ_and_settings_that_are_shared(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def as_flag(name: str, value: str | None) -> str:
 def main() -> None:
     """Run a command. Exit code 2 for a user's mistake, 1 for a failure; no traceback."""
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    rank = os.environ.get("RANK")  # set by torchrun; rank 0 speaks for all processes
+    rank = os.environ.get("RANK")  # set by torchrun; only rank 0 prints warnings
     if rank in (None, "0"):
         warnings.showwarning = lambda message, *_, **__: console.print(
             f"warning: {message}", markup=False
@@ -86,7 +86,7 @@ def main() -> None:
         code = 2
     except CycloptsError as error:
         command = " ".join(["bic", *(error.command_chain or ())])
-        message = f"{str(error).rstrip('.')}; {command} --help tells more"
+        message = f"{str(error).rstrip('.')}; see {command} --help"
         code = 2
     except KeyboardInterrupt:
         message = "stopped; run the same command again to continue"
@@ -107,7 +107,7 @@ def _failure(error: Exception) -> str:
             f"out of memory ({str(error).splitlines()[0][:120]}); free some and run the same "
             "command again, or lower recipe.batch_size and choose another --out"
         )
-    return f"failed: {type(error).__name__}: {error}; set BIC_TRACEBACK=1 to see where"
+    return f"failed: {type(error).__name__}: {error}; set BIC_TRACEBACK=1 to see the traceback"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

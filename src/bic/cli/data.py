@@ -12,7 +12,7 @@ app.command(data_app)
 
 @data_app.command
 def get(name: str, *, out: Path | None = None, quiet: Quiet = False) -> None:
-    """Download a data set, or continue a download that broke.
+    """Download a data set, or continue an interrupted download.
 
     Example: `bic data get cifar100`
     """

@@ -12,11 +12,11 @@ from bic.cli.app import Number, Quiet, Text, Whole, app, flag, progress_for
 @app.command
 def paper(
     experiment: Annotated[
-        Text, Parameter(help="Such as table3; without it, a list of all with their cost here.")
+        Text, Parameter(help="Such as table3; without it, all are listed with their cost here.")
     ] = None,
     *,
     recipe: Annotated[
-        Text, flag("Such as fast; by default the paper's own, which needs days.")
+        Text, flag("Such as fast; by default the paper's own, which takes days.")
     ] = None,
     seeds: Annotated[Whole, Parameter(help="Number of seeds: 0, 1 and so on.")] = 1,
     data: Annotated[
@@ -29,7 +29,7 @@ def paper(
     threads: Annotated[Number, flag("CPU threads to use.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat an experiment of the paper: its runs, and a table with ours beside the paper's.
+    """Repeat an experiment of the paper, and print our results next to the paper's.
 
     Run the same command again to continue an interrupted experiment.
 

@@ -11,10 +11,10 @@ from bic.cli.app import Quiet, SkipBad, Whole, app, flag, progress_for
 @app.command
 def predict(
     model: Annotated[Path, Parameter(help="A complete run folder, or a model folder.")],
-    images: Annotated[list[Path], Parameter(help="Image files, or folders of them.")],
+    images: Annotated[list[Path], Parameter(help="Image files, or folders of images.")],
     /,
     *,
-    top: Annotated[Whole, Parameter(help="How many classes to name for each image.")] = 1,
+    top: Annotated[Whole, Parameter(help="Number of classes to print for each image.")] = 1,
     out: Annotated[Path | None, flag("A CSV file to write; by default it is printed.")] = None,
     skip_bad: SkipBad = False,
     trust: Annotated[
@@ -24,9 +24,9 @@ def predict(
 ) -> None:
     """Predict the class of each image with a saved model.
 
-    Prints CSV: the file, its most likely class and the probability of that class, and so on for
-    `--top` classes. (iCaRL answers by distances: its figures rank the classes and are not
-    probabilities.)
+    Prints CSV. Each line has a file, its most likely class and the probability of that class; with
+    `--top 3`, the three most likely classes. (iCaRL answers with distances: its figures only rank
+    the classes and are not probabilities.)
 
     For example:
 

@@ -33,12 +33,12 @@ def run(
     *,
     data: Annotated[Path | None, flag("Path of the named data set, in any known format.")] = None,
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
-    step_sizes: Annotated[Text, flag("Classes per step instead, such as 50,10,10.")] = None,
+    step_sizes: Annotated[Text, flag("Number of classes in each step, such as 50,10,10.")] = None,
     method: Annotated[Text, flag(one_of(list(METHODS)))] = None,
     recipe: Annotated[Text, flag(one_of(list(RECIPES)))] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     exemplars: Annotated[
-        Literal["herding", "random"] | None, flag("How old images are chosen.")
+        Literal["herding", "random"] | None, flag("How exemplars are chosen.")
     ] = None,
     held_out: Annotated[
         float | None, flag("Share of the exemplars held out for the correction.")
@@ -65,11 +65,11 @@ def run(
     ] = None,
     config: Annotated[Path | None, flag("A TOML file of settings.")] = None,
     set_: Annotated[
-        tuple[str, ...], flag("A setting, as recipe.learning_rate=0.05; repeatable.", "--set")
+        tuple[str, ...], flag("A setting: recipe.learning_rate=0.05; can be repeated.", "--set")
     ] = (),
     threads: Annotated[Number, flag("CPU threads to use.")] = None,
     compile: Annotated[
-        bool | None, Parameter(help="Compile the network; by default if it is measured to pay.")
+        bool | None, Parameter(help="Compile the network; by default only if this saves time.")
     ] = None,
     workers: Annotated[
         Number, flag("Threads that prepare batches, or processes that decode files; 0 for none.")
@@ -126,16 +126,16 @@ def run(
 
 @app.command
 def demo(
-    out: Annotated[Path, Parameter(help="Folder for everything that it writes.")] = Path(
+    out: Annotated[Path, Parameter(help="Folder for the runs and the picture.")] = Path(
         "runs/demo"
     ),
     *,
     seed: Whole = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Show the paper's story on handwritten digits: forgetting, bias, correction, upper bounds.
+    """Show the paper's findings on handwritten digits: forgetting, bias, correction, upper bounds.
 
-    Ten classes in five steps with every method, in well under a minute.
+    Ten classes in five steps with the methods of the paper, in well under a minute.
 
     Example: `bic demo --out runs/demo`
     """

@@ -10,7 +10,7 @@ from bic.progress import Progress
 
 Forward = Callable[[Tensor], Tensor]
 
-LONG_RUN = 60 * 60  # seconds of training below which compiling, two minutes, is not tried
+LONG_RUN = 60 * 60  # seconds; compiling takes two minutes and is not tried for less training
 ROUNDS = 3
 
 
@@ -23,16 +23,17 @@ def worth_compiling(
     update_cost: float,
     progress: Progress,
 ) -> bool:
-    """Whether a run finishes sooner with its network compiled. Says why.
+    """Whether a run finishes sooner with its network compiled. The reason is shown as progress.
 
-    `compiled` compiles the network and returns its forward pass. `num_images` will be trained on;
-    `update_cost` is the cost of an update relative to a student's forward and backward pass.
+    `compiled` compiles the network and returns its forward pass. `num_images` is the number of
+    images to train on, over all epochs. `update_cost` is the cost of an update relative to a
+    student's forward and backward pass.
     """
     plain_seconds = seconds_per_image(network, images)
     seconds_ahead = num_images * plain_seconds * update_cost
     minutes = f"about {seconds_ahead / 60:.0f} min of training ahead"
     if seconds_ahead < LONG_RUN:
-        progress.say(f"not compiling the network: {minutes}, too little to pay for it")
+        progress.say(f"not compiling the network: {minutes}, too short to save time")
         return False
     progress.say(f"compiling the network: {minutes}")
     start = time.perf_counter()
@@ -41,7 +42,7 @@ def worth_compiling(
         compiled_seconds = seconds_per_image(network, images, forward)
     except Exception as error:  # most often there is no C++ compiler
         reason = type(error).__name__
-        progress.say(f"the network cannot be compiled here ({reason}); training without")
+        progress.say(f"the network cannot be compiled here ({reason}); training without compiling")
         return False
     compile_seconds = time.perf_counter() - start
     for _ in range(ROUNDS):  # alternating, so that other work on the machine slows both down

@@ -1,8 +1,8 @@
 """Several processes that train one model: torchrun starts them, DistributedDataParallel joins them.
 
 Every process holds the whole model and the same settings, and takes its shard of every batch.
-What is computed for all images is computed in shards and gathered, so that every process
-continues with the same numbers. Rank 0 writes.
+Features, held-out logits and predictions are computed in shards and gathered, so that every process
+continues with the same numbers. Only rank 0 writes files.
 """
 
 import os
@@ -24,7 +24,7 @@ from bic.errors import LostError, UserError
 
 Value = TypeVar("Value")
 CONTINUE = "run the same command again to continue from the last epoch"
-TIMEOUT = timedelta(minutes=30)  # how long a process waits for the slowest
+TIMEOUT = timedelta(minutes=30)  # how long a process waits for the slowest process
 LOSS_WORDS = ("Connection", "gloo", "NCCL", "timed out", "Socket", "reset by peer")
 
 
@@ -41,7 +41,7 @@ class World:
 
     @property
     def own_address(self) -> tuple[int, ...]:
-        """What this process adds to the address of its draws. Rank 0 draws as a single process."""
+        """What this process adds to the address of its draws: its rank, but nothing for rank 0."""
         return () if self.is_first else (self.rank,)
 
     def share(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -50,7 +50,7 @@ class World:
 
 
 def world() -> World:
-    """The processes that work together; one if `joined` is not active."""
+    """Rank and world size of this process; rank 0 of 1 if `joined` is not active."""
     if not dist.is_initialized():
         return World()
     return World(dist.get_rank(), dist.get_world_size())
@@ -86,7 +86,7 @@ def _on_sigterm(*_: object) -> None:
 
 
 def own_device(device: str) -> str:
-    """The GPU of this process, if there is one for each."""
+    """The device of this process. Processes that torchrun started have one GPU each."""
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None or device == "cpu" or ":" in device:
         return device
@@ -102,13 +102,13 @@ def refuse_differences(facts: dict[str, str]) -> None:
             if other[name] != value:
                 difference = f"{other[name]}, not {value}"
                 raise UserError(
-                    f"process {rank} has another {name} than process 0 ({difference})",
-                    "give all of them the same, and run again",
+                    f"the {name} of process {rank} differs from process 0 ({difference})",
+                    f"use the same {name} in all processes, and run again",
                 )
 
 
 def first_before_others(work: Callable[[], Value]) -> Value:
-    """Do something in every process, in rank 0 before the others start."""
+    """Do `work` in every process. The others start when rank 0 has finished."""
     value = work() if world().is_first else None
     if world().size > 1:
         dist.barrier()
@@ -123,7 +123,7 @@ def gathered(rows: Tensor) -> Tensor:
 
 
 def gathered_objects(value: Value) -> list[Value]:
-    """A value of every process, in order of rank."""
+    """The values of all processes, in order of rank."""
     if world().size == 1:
         return [value]
     values: list[Any] = [None] * world().size
@@ -136,5 +136,5 @@ def _is_loss(message: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    """The error without the place in the library's source."""
+    """The first line of the error, without the source location that torch puts before it."""
     return re.sub(r"^\[[^]]*\]\s*", "", str(error).splitlines()[0])[:200]

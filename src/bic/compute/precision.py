@@ -1,4 +1,4 @@
-"""The precision of training: float32, or bfloat16 where it is measured to be faster."""
+"""The precision of training: float32, or bfloat16 if it is measured to be faster."""
 
 from contextlib import AbstractContextManager
 
@@ -19,7 +19,7 @@ def computing_in(precision: str, device: torch.device | str) -> AbstractContextM
 
 
 def quickest_precision(network: nn.Module, images: Tensor, progress: Progress, device: str) -> str:
-    """`bfloat16` where training on this batch is faster in it, else `float32`. Says which and why.
+    """`bfloat16` if training on this batch is faster in it, else `float32`. The choice is shown.
 
     CPUs with native bfloat16 train up to twice as fast in it; others are many times slower.
     """

@@ -39,7 +39,7 @@ def crop_and_flip(
     The border that appears is black, or the image mirrored at its edge. images [n, channels, h, w].
     """
     # Copying slices is twenty times as fast as an indexed gather. It uses none of torch's threads,
-    # so an update can run at the same time.
+    # so an update of the network can run at the same time.
     pixels = images.permute(0, 2, 3, 1).numpy()
     count, height, width, _ = pixels.shape
     border = ((0, 0), (padding, padding), (padding, padding), (0, 0))

@@ -26,9 +26,9 @@ class Batches:
     """The images of a set in shuffled, augmented batches. Each image comes once per epoch.
 
     The order and the augmentation of a batch depend only on (address, epoch, batch), so any epoch
-    can be made again without the ones before it. `workers` threads prepare images in memory; the
-    decode pool prepares files. `pinned` puts batches into pinned memory for a GPU. In a
-    distributed run each process gets its shard of every batch and augments it with its own draws.
+    can be made again without the earlier epochs. `workers` threads prepare images in memory; the
+    decode pool prepares files. `pinned` puts batches into pinned memory for a GPU. With
+    several processes, each gets its shard of every batch and augments it with its own draws.
     Raises UserError if a batch has fewer than two images per process.
     """
 
@@ -55,7 +55,7 @@ class Batches:
         if smallest_batch < 2 * self.world.size:
             problem = (
                 f"each of {self.world.size} processes needs two images of every batch, "
-                f"and there are batches of {smallest_batch}"
+                f"but there are batches of {smallest_batch}"
             )
             raise UserError(problem, "raise {recipe.batch_size} or start fewer processes")
 

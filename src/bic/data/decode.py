@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from bic.data.decode_jpeg import Pixels, Place, decode_plain_jpeg, reduction
 
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "F"}
-# Pillow knows more formats, but some of them start other programs (EPS) or are seldom reviewed.
+# Pillow knows more formats, but some of them start other programs (EPS) or are rarely reviewed.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 # Pillow refuses images of more than 2 × MAX_IMAGE_PIXELS. Images between one and two times that

@@ -47,7 +47,7 @@ def decode_files(
     """Pixels [n, channels, size, size] of the readable files, in order, and their positions.
 
     Raises UserError for a broken file unless `skip_bad`. A missing file always raises it: if a disk
-    goes away, learning from the remaining files would be wrong.
+    is disconnected, learning from the remaining files would be wrong.
     """
     return decode_with(fill_rows, files, preprocessing, cuts, skip_bad=skip_bad)
 

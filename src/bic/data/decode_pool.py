@@ -29,9 +29,8 @@ from bic.data.preprocessing import Cut, Preprocessing
 from bic.errors import LostError
 
 HALF_BYTES = 2**21  # half of the memory shared with one process: 13 images of 224 × 224
-MIN_PIXELS = (
-    2**22
-)  # fewer pixels are decoded in the calling process, before another one has started
+# Fewer pixels are decoded in the calling process: it is done before another process has started.
+MIN_PIXELS = 2**22
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SERVER = (
     "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
@@ -42,8 +41,8 @@ SERVER = (
 class Worker:
     """One decode process, as its owner sees it.
 
-    The process fills one half of the shared memory while the owner empties the other half. Its next
-    task is sent before the last one is done, so that it is never idle.
+    The process fills one half of the shared memory while the owner empties the other half. The
+    next task is sent before the current one is done, so that the process is never idle.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class Worker:
                 if self.pid is None:
                     self.pid = self.connection.recv()
                 self.connection.send((half, files, preprocessing, cuts))
-                # Replies arrive in the order of the tasks: wait for the thread that sent before.
+                # Replies arrive in the order of the tasks: wait for the earlier sender.
                 self._receiving.acquire()
             try:
                 problems: dict[int, Problem] = self.connection.recv()
@@ -90,7 +89,7 @@ class Pool:
     def __init__(self, count: int) -> None:
         self.count = count
         self.workers: list[Worker] = []
-        # each worker and a half of its memory that is free
+        # (worker, half of its memory) for every half that is free
         self._free: queue.SimpleQueue[tuple[Worker, int]] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(2 * count, "decode")
         self._server: subprocess.Popen[bytes] | None = None
@@ -103,7 +102,7 @@ class Pool:
         preprocessing: Preprocessing,
         cuts: Sequence[Cut] | None,
     ) -> dict[int, Problem]:
-        """As `fill_rows`, by all processes at once."""
+        """As `fill_rows`, by all processes at the same time."""
         with self._starting:
             if self._server is None:
                 self._start()
@@ -171,7 +170,7 @@ def shared_rows(block: mmap.mmap, half: int, count: int, preprocessing: Preproce
 
 def serve() -> None:
     """Fork one decode process per pair of descriptors (socket, memory) in the arguments."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner gets it too, and ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner gets it too, and closes the pool
     torch.set_num_threads(1)
     handles = [int(argument) for argument in sys.argv[1:]]
     pairs = list(zip(handles[::2], handles[1::2], strict=True))
@@ -189,7 +188,7 @@ def serve() -> None:
 
 
 def work(connection: Connection, block: mmap.mmap) -> None:
-    """One decode process: do one task after the other until the owner closes the connection."""
+    """One decode process: do one task after another until the owner closes the connection."""
     try:
         connection.send(os.getpid())
         while True:
@@ -225,7 +224,7 @@ def decode_all(
     *,
     skip_bad: bool = False,
 ) -> tuple[Tensor, list[int]]:
-    """As `decode_files`, by the pool if there is one and the images are worth it."""
+    """As `decode_files`, by the pool if there is one and there are enough pixels."""
     size = preprocessing.size
     if _pool is None or size is None or len(files) * size**2 < MIN_PIXELS:
         return decode_files(files, preprocessing, cuts, skip_bad=skip_bad)

@@ -1,4 +1,4 @@
-"""Download public data sets. A broken download is continued, and the checksum must match."""
+"""Download public data sets. An interrupted download continues, and the checksum must match."""
 
 import hashlib
 import http.client
@@ -38,7 +38,7 @@ def get(name: str, home: Path, progress: Progress) -> Path:
     """Download a data set into `home` and return its path.
 
     Continues an earlier download that was interrupted, and does nothing if the file is there.
-    Raises UserError if the server cannot be reached or sends another file than the published one.
+    Raises UserError if the server cannot be reached or does not send the published file.
     """
     if name not in ARCHIVES:
         raise unknown("data set to download", name, ARCHIVES)
@@ -65,9 +65,9 @@ def get(name: str, home: Path, progress: Progress) -> Path:
 
 
 def download(archive: Archive, part: Path, target: Path, progress: Progress) -> None:
-    """Append the rest of the archive to the file `part`, over as many connections as it takes.
+    """Append the rest of the archive to the file `part`, with as many connections as needed.
 
-    Raises UserError, which names the `target`, if a connection brings nothing.
+    Raises UserError if a connection receives nothing. The error names `target`.
     """
     num_done = part.stat().st_size if part.exists() else 0
     title = f"downloading {target.name}"

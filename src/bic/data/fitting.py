@@ -47,9 +47,9 @@ def holds_vectors(images: ImageSet) -> bool:
 
 
 def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
-    """The same images as a model with this preprocessing takes them.
+    """The images, converted for a model with this preprocessing.
 
-    Files are decoded in the new way from now on. Pixels in memory are converted between grey and
+    Files are decoded in this way from now on. Pixels in memory are converted between grey and
     RGB and, if they have another size, scaled. Raises UserError for vectors of another dimension,
     and for images if the model takes vectors or the other way round.
     """
@@ -77,7 +77,7 @@ def _other_kind(images: ImageSet, wanted: str) -> UserError:
     if holds_vectors(images):
         given = f"vectors of {images.preprocessing.channels:,} numbers"
     problem = f"the model takes {wanted}, got {given}"
-    return UserError(problem, "give it the kind of data that it has learned from")
+    return UserError(problem, "pass the kind of data that the model has learned from")
 
 
 def _with_channels(pixels: Tensor, channels: int) -> Tensor:

@@ -50,12 +50,12 @@ def as_image_set(
         return image_set
     if len(labels) != len(image_set):
         problem = f"there must be one label per image, got {len(labels):,} for {len(image_set):,}"
-        raise UserError(problem, "pass as many labels as images")
+        raise UserError(problem, "pass one label per image")
     return replace(image_set, labels=labels)
 
 
 def as_model_input(images: Images, preprocessing: Preprocessing) -> ImageSet:
-    """An ImageSet of any kind of images, as a model with this preprocessing takes them.
+    """An ImageSet of any kind of images, converted for a model with this preprocessing.
 
     Raises UserError as `as_image_set` and `fitted` do.
     """
@@ -113,7 +113,7 @@ def _as_array(images: Any) -> Array:
         return array
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        problem = f"images must be numbers in an array or of one kind in a list ({reason})"
+        problem = f"images must be an array of numbers, or a list of one kind of items ({reason})"
         raise UserError(problem, REMEDY) from error
 
 
@@ -154,7 +154,7 @@ def _from_pillow(
 
 
 def _pixels_of(images: Sequence[Image.Image], channels: int) -> Iterator[Pixels]:
-    """The pixels [height, width, channels] of PIL images, which stay as they are."""
+    """The pixels [height, width, channels] of PIL images. The images do not change."""
     for number, image in enumerate(images):
         try:
             upright = ImageOps.exif_transpose(image)  # a copy

@@ -173,7 +173,7 @@ class Dataset:
     """Training and test images of the same classes. Labels are positions in `classes`.
 
     `source` is a checksum of file names and sizes, for files that are decoded when they are used.
-    Raises UserError if a class has no name of its own or no images, or a label has no class.
+    Raises UserError if two classes share a name, a class has no images, or a label has no class.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Dataset:
         without_class = used - known
         if without_class:
             label = min(without_class)
-            reason = f"label {label} is not in 0..{len(known) - 1}, the classes it names"
+            reason = f"label {label} is not in 0..{len(known) - 1}, the class numbers"
             problem = f"{self.name} has wrong {part} labels ({reason})"
             raise UserError(problem, "correct the labels or the class names")
         without_images = known - used

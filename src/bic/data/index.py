@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 FORMAT = b"bic index 1\n"
 DIGEST_BYTES = 32
 MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
-# Something that changed this short a time ago may change again without a change of its time stamp.
+# A file that changed less than this long ago may change again without a new time stamp.
 SETTLED_NS = 2 * 10**9
 
 Numbers = npt.NDArray[np.int64]
@@ -177,7 +177,7 @@ class Index:
 
 
 def _head(body: bytes) -> bytes:
-    """What an index file starts with: its format and a checksum."""
+    """The start of an index file: its format and a checksum."""
     return FORMAT + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 

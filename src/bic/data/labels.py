@@ -24,7 +24,9 @@ def number_labels(
         position |= {label: label for label in used if isinstance(label, int)}
         unnamed = set(used) - position.keys()
         if unnamed:
-            raise UserError(f"label {min(unnamed)!r} is not one of its classes", "add it there")
+            raise UserError(
+                f"label {min(unnamed)!r} is not a class name", "add it to the class names"
+            )
 
     def positions(labels: Sequence[Any]) -> Labels:
         return np.array([position.get(label, -1) for label in labels], np.int64)

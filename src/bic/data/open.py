@@ -45,7 +45,7 @@ def open_dataset(
     label: the label column, for Parquet and CIFAR-100.
     classes: the classes to use, by default all. They stay in the order of the data.
     skip_bad: leave out images that cannot be read.
-    keep_files: decode images each time they are used, and not once into memory.
+    keep_files: decode images each time they are used, instead of once into memory.
     """
     wanted = Wanted(name_or_path, classes)
     reader = Reader(
@@ -65,7 +65,7 @@ def open_dataset(
         dataset = open_cifar(downloaded_cifar(), name_or_path, label)
     elif name_or_path in SIZES:
         problem = f"{name_or_path} must be downloaded from its owners"
-        raise UserError(problem, "do so, then pass {data=PATH}")
+        raise UserError(problem, "download it, then pass {data=PATH}")
     elif name_or_path == "celeb10000":
         problem = "celeb10000 is no longer distributed"
         raise UserError(problem, "pass other data of 10,000 classes with {data=PATH}")
@@ -109,7 +109,7 @@ def open_source(
     if (path / "train").is_dir():
         return open_folder(path, name, wanted, reader)
     raise UserError(
-        f"{path} is not in a format that we can read",
+        f"{path} is not in a format that bic can read",
         "pass an .npz file, a folder with train/CLASS/ and test/CLASS/, Parquet files, "
         "or the folder or archive of CIFAR-100",
     )

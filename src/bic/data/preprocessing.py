@@ -37,7 +37,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """Convert to grey or RGB, scale the shorter side to `resize`, keep the central `size`.
+    """Convert to grey or RGB, scale the shorter side to `resize`, keep the central square.
 
     `channels` is 1 or 3. `resize` None means `size`; `size` None keeps the whole image. Vectors
     have their dimension as `channels` and no size.
@@ -65,8 +65,8 @@ class Preprocessing:
     def scale(self, pixels: Pixels, cut: Cut | None = None) -> Tensor:
         """The square of an image [height, width, channels], scaled to [channels, size, size].
 
-        The square is cut out at whole pixels and then scaled. The result is that of scaling first,
-        moved by at most half a pixel, for a third of the work.
+        The square is cut out at whole pixels and then scaled. Scaling first would give the same
+        result, except for a shift of at most half a pixel, and take three times the work.
         """
         assert self.size is not None
         if cut is None:

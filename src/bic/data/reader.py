@@ -23,7 +23,7 @@ from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
 from bic.progress import Progress
 
 SMALL_BYTES = 10_000  # handing a smaller image to another thread takes longer than decoding it
-MAX_WARNINGS = 10  # images left out that are named
+MAX_WARNINGS = 10  # more images that are left out are not named
 CHUNK = 256  # images that a thread works on before it reports
 
 
@@ -63,7 +63,7 @@ class Reader:
         index: Index,
         keep_own_size: bool,
     ) -> Dataset:
-        """Check every image of (train, test), and decode them if all the pixels fit in memory.
+        """Check all train and test images, and decode all of them if their pixels fit in memory.
 
         `keep_own_size`: if no size is given and all images share a small square one, keep that
         size. Raises UserError for an image that cannot be read, unless `skip_bad`.

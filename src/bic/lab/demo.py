@@ -1,4 +1,4 @@
-"""The paper's story on handwritten digits: the methods of the demonstration, in under a minute."""
+"""The demo: the methods of the paper on handwritten digits, in under a minute."""
 
 from pathlib import Path
 

@@ -124,7 +124,7 @@ def jobs_of(line: Line, recipe: str | None, seeds: Sequence[int]) -> list[Job]:
 
 
 def jobs(declared: Experiment, recipe: str | None, seeds: Sequence[int]) -> list[Job]:
-    """The runs of an experiment. A run that several lines share is there once."""
+    """The runs of an experiment. A run that several lines share appears once."""
     by_folder: dict[str, Job] = {}
     for line in declared.lines():
         for job in jobs_of(line, recipe, seeds):
@@ -142,7 +142,7 @@ def gather(
     panels = []
     for panel in declared.panels:
         lines = _gathered_lines(panel, out, recipe, seeds)
-        if any(not line["bound"] for line in lines):  # an upper bound alone tells nothing
+        if any(not line["bound"] for line in lines):  # an upper bound alone shows nothing
             panels.append({"title": panel.title, "metric": panel.metric, "lines": lines})
     return {
         "name": declared.name,

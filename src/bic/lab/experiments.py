@@ -1,4 +1,4 @@
-"""The paper's experiments, declared: their runs, how they are shown, and the paper's numbers."""
+"""The paper's experiments: their runs, how they are shown, and the paper's numbers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from bic.lab.protocol import DEFAULTS
 from bic.lab.published import PUBLISHED
 from bic.learn.methods import find_method
 
-# The settings of a RunConfig. `first_classes` is a number of classes and stands for their names.
+# The settings of a RunConfig. `first_classes` is a number n: use the first n classes of the data.
 Settings = Mapping[str, Any]
 
 
@@ -18,7 +18,7 @@ class Line:
 
     name: str
     settings: Settings
-    paper: tuple[float, ...] = ()  # the paper's accuracy after each step, where it is printed
+    paper: tuple[float, ...] = ()  # the paper's accuracy after each step, if printed
 
     @property
     def method(self) -> str:
@@ -187,10 +187,10 @@ _ALL = (
     ),
     Experiment(
         name="fig8",
-        title="CIFAR-100 by 5, 10, 20 and 50 classes",
+        title="CIFAR-100 in steps of 5, 10, 20 and 50 classes",
         panels=tuple(_fig8_panel(steps) for steps in (20, 10, 5, 2)),
         claim=(
-            "on a par with iCaRL and EEIL: ahead at 20 and 50 classes per step, "
+            "about equal to iCaRL and EEIL: ahead at 20 and 50 classes per step, "
             "a little behind EEIL at 5 and 10"
         ),
     ),
@@ -203,7 +203,7 @@ _ALL = (
     ),
     Experiment(
         name="table1",
-        title="ImageNet-1000 by 100 classes",
+        title="ImageNet-1000 in steps of 100 classes",
         panels=(Panel("ImageNet-1000, 10 × 100", TABLE1, "top5"),),
         claim=(
             "bic ends 21.2 points above EEIL and 29.2 above iCaRL in the table "
@@ -212,7 +212,7 @@ _ALL = (
     ),
     Experiment(
         name="table2",
-        title="Celeb-10000 by 1,000 classes",
+        title="Celeb-10000 in steps of 1,000 classes",
         panels=(Panel("10 × 1,000", TABLE2),),
         claim="the gap to iCaRL grows with the number of steps",
         note=(

@@ -1,4 +1,4 @@
-"""The paper's experiments: do the runs that are missing, each once, and say what they will cost."""
+"""The paper's experiments: make the missing runs, each once, and estimate their cost."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ def run_experiment(
     threads: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Do the missing runs of an experiment, and return its content: our results and the paper's.
+    """Make the missing runs of an experiment. Returns its content: our results and the paper's.
 
     Runs go to folders in `out`, the content also to NAME.json in `experiment_folder`. `data` says
     where data sets are: a path for all of them, or `NAME=PATH` for one.
@@ -126,7 +126,7 @@ def _do(
     threads: int | None,
     progress: Progress,
 ) -> None:
-    """Do these runs, and say how long the rest will take."""
+    """Make these runs, and show how long the rest will take."""
     opened: dict[tuple[str, int | None], Dataset] = {}
     for job in missing:  # missing data must be reported before any training
         _open(job, sources, opened, progress)

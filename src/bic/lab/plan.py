@@ -18,14 +18,14 @@ from bic.settings import Settings, checked, known_paths, one_sentence
 
 
 class RunConfig(Settings):
-    """What a user asks for. What is left out is chosen to suit the data, once, and recorded."""
+    """What a user asks for. Settings that are left out are chosen to suit the data."""
 
     dataset: str
     label: str | None = None  # the label column of a Parquet file
     classes: tuple[str, ...] | None = None  # learn only these; None: all
     steps: int | None = Field(None, ge=1)
     step_sizes: tuple[int, ...] | None = None
-    class_order: tuple[int, ...] | None = None  # explicit, in place of order_seed's shuffle
+    class_order: tuple[int, ...] | None = None  # explicit, instead of order_seed's shuffle
     order_seed: int = Field(1993, ge=0, lt=2**32)
     method: str = "bic"
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
@@ -35,9 +35,10 @@ class RunConfig(Settings):
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
     exemplars: Literal["herding", "random"] = "herding"
-    correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
+    # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
+    correction_penalty: float = Field(0.0, ge=0)
     seed: int = Field(0, ge=0)
-    compile: bool | None = None  # None: if it is measured to pay
+    compile: bool | None = None  # None: only if it is measured to save time
     skip_bad: bool = False
 
     def __init__(self, **values: Any) -> None:
@@ -56,7 +57,7 @@ class RunConfig(Settings):
     @field_validator("classes", mode="before")
     @classmethod
     def _read_classes(cls, value: Any) -> Any:
-        """Accept names with commas between them, and the path of a file with one name per line."""
+        """Accept names separated by commas, and the path of a file with one name per line."""
         if isinstance(value, str):
             value = _class_names(value)
         if isinstance(value, list | tuple):
@@ -70,7 +71,7 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.steps is not None and self.step_sizes is not None:
-            raise ValueError("steps and step_sizes exclude each other")
+            raise ValueError("steps and step_sizes cannot both be given")
         refuse_moved(self.recipe, "recipe.", known_paths(Recipe, "recipe."))
         return self
 
@@ -85,7 +86,7 @@ def _class_names(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, fully decided: every setting that can change its result."""
+    """All settings that can change the result of a run."""
 
     protocol: Protocol
     learning: Learning
@@ -109,8 +110,8 @@ class Plan:
         """The plan that `settings()` was taken from."""
         protocol = {name: settings[name] for name in Protocol.model_fields if name in settings}
         learning = {name: settings[name] for name in Learning.model_fields if name in settings}
-        # As a Recipe, so that a setting that an older version did not record gets its plain default
-        # and not the value that the recipe of this name has today.
+        # Built as a Recipe: a setting that an older version did not record gets the default of
+        # Recipe, and not the value that the recipe of this name has today.
         learning["recipe"] = checked(Recipe, settings["recipe"], under="recipe.")
         checked_protocol = checked(Protocol, protocol)
         learning["num_classes"] = sum(checked_protocol.step_sizes)
@@ -147,7 +148,7 @@ def learning_for(
 def load_settings(
     file: Path | None, assignments: Iterable[str], flags: Mapping[str, Any]
 ) -> RunConfig:
-    """A request from a TOML file, `NAME=VALUE` assignments, and flags; later ones win.
+    """A request from a TOML file, `NAME=VALUE` assignments, and flags. Later ones override.
 
     Flags that are None were not given.
     """
@@ -187,7 +188,7 @@ def _parse_assignment(assignment: str) -> tuple[str, Any]:
     name, equals, text = assignment.partition("=")
     if not equals or not name.strip():
         raise UserError(
-            f"a setting is given as NAME=VALUE, got {assignment!r}",
+            f"a setting must be given as NAME=VALUE, got {assignment!r}",
             "write for example {recipe.learning_rate=0.05}",
         )
     try:

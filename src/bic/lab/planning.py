@@ -1,4 +1,4 @@
-"""How a request becomes a plan: what it leaves open is decided, what cannot work is refused."""
+"""Turn a request into a plan: choose what it leaves open, and refuse what cannot work."""
 
 import torch
 
@@ -18,11 +18,11 @@ from bic.learn.requirements import check_images, check_memory
 from bic.model.network import Network, compiled_forward, fresh_network
 from bic.progress import Progress
 
-FEW_PIXELS = 200_000 * 32**2  # over all epochs: less training is over before a measurement pays
+FEW_PIXELS = 200_000 * 32**2  # over all epochs; with fewer, a measurement saves no time
 
 
 def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
-    """Decide everything that a request leaves open, and refuse what cannot work."""
+    """Choose everything that a request leaves open, and refuse what cannot work."""
     pixels = dataset.train.pixels
     if dataset.image_size is None and (pixels is None or pixels.ndim != 2):
         raise UserError("images must be square", "set {recipe.image_size=32} to resize them")
@@ -56,7 +56,7 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
 
 
 def _check(plan: Plan, dataset: Dataset) -> None:
-    """Refuse before training what would fail in some step."""
+    """Raise UserError before training for what would fail in some step."""
     learning = plan.learning
     method = find_method(learning.method)
     counts = torch.bincount(torch.from_numpy(dataset.train.labels)).numpy()
@@ -64,7 +64,7 @@ def _check(plan: Plan, dataset: Dataset) -> None:
     fewest = int(counts.min()) - method.corrects
     if fewest * min(plan.protocol.step_sizes) < 2:
         raise UserError(
-            "every step needs two images to train on, beside those held out",
+            "every step needs two images to train on, not counting held-out images",
             "make the steps larger",
         )
     check_memory(method, learning.memory, len(dataset.classes), dataset.train)

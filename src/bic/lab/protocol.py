@@ -8,7 +8,7 @@ from bic.settings import Settings
 
 
 class Defaults(NamedTuple):
-    """What a protocol uses where the user says nothing."""
+    """What a protocol uses for settings that the user leaves out."""
 
     steps: int
     memory: int  # images
@@ -25,7 +25,7 @@ DEFAULTS = {
 
 
 def defaults_for(dataset: str) -> Defaults:
-    """The defaults of a data set. Those that the paper does not use get CIFAR-100's."""
+    """The defaults of a data set. A data set that is not in DEFAULTS gets CIFAR-100's."""
     return DEFAULTS.get(dataset, DEFAULTS["cifar100"])
 
 
@@ -36,6 +36,6 @@ class Protocol(Settings):
     label: str | None = None  # the label column of a Parquet file
     classes: tuple[str, ...] | None = None  # learn only these; None: all
     fingerprint: str  # a checksum of the data
-    class_order: tuple[int, ...] | None = None  # explicit, in place of order_seed's shuffle
+    class_order: tuple[int, ...] | None = None  # explicit, instead of order_seed's shuffle
     order_seed: int = Field(1993, ge=0, lt=2**32)
     step_sizes: tuple[int, ...]

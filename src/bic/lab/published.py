@@ -1,7 +1,7 @@
 """Accuracies printed in the paper's tables: Wu et al., Large Scale Incremental Learning, CVPR 2019.
 
-The paper's figures print no numbers, so their curves are not here. Its numbers for LwF, iCaRL and
-EEIL on ImageNet-1000 are its estimates from the papers of those methods.
+The paper's figures print no numbers, so their curves are not here. The paper estimated its numbers
+for LwF, iCaRL and EEIL on ImageNet-1000 from the papers of those methods.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Run a protocol from its first step to its last, in a folder from which it can continue."""
+"""Run a protocol from its first step to its last. The run folder allows it to continue."""
 
 import io
 import platform
@@ -74,7 +74,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def _check_count(name: str, count: int | None, *, minimum: int) -> None:
-    """Refuse what could not run, or would bring the machine to a halt."""
+    """Refuse a number that cannot work, or that would overload the machine."""
     num_cpus = count_cpus()
     maximum = max(64, 4 * num_cpus)
     if count is not None and not minimum <= count <= maximum:
@@ -168,8 +168,8 @@ def _refuse_compiling(plan: Plan) -> None:
 def _workers(count: int | None, dataset: Dataset, device: str) -> tuple[int, int]:
     """Threads that prepare images in memory, and processes that decode files.
 
-    On a CPU that trains on all cores, a thread beside them costs a sixth of the speed. Preparing
-    batches in the training thread costs one hundredth.
+    If training uses all CPU cores, one more thread costs a sixth of the speed. Preparing batches in
+    the training thread costs one hundredth.
     """
     if dataset.train.pixels is None:
         return 1, default_processes(device) if count is None else count
@@ -266,7 +266,7 @@ def _result(plan: Plan, model: Model, steps: Sequence[StepResult], *, complete: 
 
 
 def _made_with(model: Model) -> dict[str, Any]:
-    """Versions and machine, as far as they can change the last bits or the time."""
+    """The versions and the machine: what can change the last bits or the time."""
     return {
         "bic": __version__,
         "torch": str(torch.__version__),

@@ -21,7 +21,7 @@ def class_order(num_classes: int, seed: int = 1993) -> list[int]:
 
 
 def step_sizes(num_classes: int, *, steps: int) -> tuple[int, ...]:
-    """Equal steps. Refuses a number of steps that does not divide the number of classes."""
+    """The sizes of equal steps. Raises UserError if `steps` does not divide `num_classes`."""
     size, rest = divmod(num_classes, steps)
     if rest:
         remedy = "use fewer {steps}"

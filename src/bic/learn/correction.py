@@ -19,7 +19,7 @@ MAX_ITERATIONS = 100
 CHUNK = 2**18  # logits processed at a time
 FLAT = 1e-6  # curvature per image, for standardised logits, below which there is no optimum
 RIDGE = 1e-2  # pull per image towards the identity if the held-out set does not determine a fit
-UNSETTLED = 0.1  # largest trusted share of images whose answer depends on the error of the fit
+UNSETTLED = 0.1  # largest trusted share of images that the error of the fit may reclassify
 
 
 def fit_correction(
@@ -130,7 +130,7 @@ class _Problem:
         return np.asarray(point[0] * self._extreme(point[0]) + point[1])
 
     def _extreme(self, slope: float) -> Array:
-        """Each image's new logit that the slope makes largest: the smallest if it is negative."""
+        """Each image's new logit that the slope makes largest: the smallest if slope < 0."""
         return self.greatest if slope > 0 else self.smallest
 
     def solve(self, *, ridge: float) -> tuple[Array, Array]:
@@ -145,7 +145,7 @@ class _Problem:
             step = np.linalg.solve(hessian + damping * size * np.eye(2), gradient)
             decrease = float(gradient @ step)
             trial = self.loss(point - step, ridge)
-            # Below this the loss is dominated by rounding, and only the gradient can decide.
+            # For smaller decreases, rounding dominates the loss, and only the gradient can decide.
             is_last = decrease <= 1e-13 * abs(loss)
             has_decreased = trial[0] <= loss - 0.25 * decrease
             if has_decreased or (is_last and np.linalg.norm(trial[1]) < size):

@@ -7,7 +7,7 @@ from bic.learn.recipe import Recipe
 def images_trained_on(
     recipe: Recipe, method: Method, *, num_images: int, num_exemplars: int, num_steps: int
 ) -> int:
-    """Over all epochs of all steps, roughly: equal steps, and a memory that is always full."""
+    """Images over all epochs of all steps. An estimate for equal steps and a full memory."""
     first_epochs = recipe.first_epochs or recipe.epochs
     images_per_step = num_images // num_steps
     if method.sees_old_data == "network":  # every step trains afresh on all images seen

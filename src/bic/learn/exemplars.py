@@ -16,9 +16,9 @@ from bic.model.model import Model
 def remember(
     lesson: Lesson, model: Model, memory: Memory, *, new: ImageSet, held_out: Indices
 ) -> None:
-    """Store the step's best images in the memory, and those of its images that are held out.
+    """Store the step's best images and its held-out images in the memory.
 
-    A known class competes with the exemplars that it has already.
+    New images of a known class compete with the exemplars that it already has.
     """
     labels = np.unique(new.labels).tolist()
     known = [label for label in labels if label in memory.classes]

@@ -47,7 +47,7 @@ class HeldOutLogits:
         self.count += len(labels)
 
     def trimmed(self) -> "HeldOutLogits":
-        """The same without the rows that were not filled."""
+        """This object without the rows that were not filled."""
         for name in ("labels", "old", "best_old", "own", "new"):
             setattr(self, name, getattr(self, name)[: self.count])
         return self
@@ -69,7 +69,7 @@ def held_out_logits(
     network.eval()
     num_images = len(world().share(images.everything))
     held_out = HeldOutLogits(num_images, num_old, network.num_classes - num_old)
-    with progress.task("scoring held-out images", len(images)) as task:
+    with progress.task("computing held-out logits", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
             pixels = pixels.to(network.device)
             logits = network(pixels)

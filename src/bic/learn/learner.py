@@ -1,4 +1,4 @@
-"""Learner: a model that learns classes in steps. Of old classes it has only its memory."""
+"""Learner: a model that learns classes in steps. It sees old classes only in its memory."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -129,12 +129,12 @@ class Learner:
     ) -> Learned:
         """Learn from images of new classes, of known classes, or of both.
 
-        `labels` has the class of each image: a name, or a whole number, whose name is its text.
-        An ImageSet may come without labels; its own are then positions in `classes`. If learning
-        fails, the learner stays as it was.
+        `labels` has the class of each image: a name or an integer; 7 becomes the name "7". An
+        ImageSet can be passed without `labels`: its own labels are then positions in `classes`. If
+        learning fails, the learner does not change.
 
-        `everything` is for the upper bounds only: the training images of all classes seen, this
-        step's included, labelled by the position in which their class was or will be learned.
+        `everything` is for the upper bounds only: the training images of all classes seen,
+        including this step's. Its labels are positions in the order in which classes are learned.
         `resume` continues an interrupted step; `save` is called with a checkpoint after every
         epoch.
 
@@ -218,7 +218,7 @@ class Learner:
         return in_memory(image_set, decode=decode_all)  # decoded once, not in every epoch
 
     def _check(self, step: Step, *, num_seen: int) -> None:
-        """Refuse before training what would fail after it."""
+        """Raise UserError before training for a step that would fail after it."""
         first_new = num_seen - len(step.new_classes)
         counts = np.bincount(step.train.labels, minlength=num_seen)
         check_images(self.method, counts[first_new:], step.new_classes)
@@ -237,7 +237,7 @@ class Learner:
         if everything is None:
             raise UserError(
                 f"{self.method.name} is an upper bound that sees the data of all classes",
-                "use it with bic.run, or pass everything",
+                "use it with bic.run, or pass the argument everything",
             )
         if everything.preprocessing != train.preprocessing:
             raise UserError(
@@ -261,7 +261,7 @@ def _numbered(
         numbers = images.labels
     elif classes is not None:
         raise UserError(
-            "labels and classes exclude each other",
+            "labels and classes cannot both be given",
             "pass labels, or an ImageSet with classes and without labels",
         )
     else:
@@ -272,7 +272,7 @@ def _numbered(
             "pass one label per image",
         )
     if not len(numbers):
-        raise UserError("there are no images to learn from", "pass some")
+        raise UserError("there are no images to learn from", "pass images")
     present = set(np.unique(numbers).tolist())
     if not present <= set(range(len(names))):
         raise UserError("labels must be positions in classes", "name every class in classes")
@@ -280,7 +280,7 @@ def _numbered(
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise UserError(f"the class name {name!r} is empty or not printable", "rename it")
         if number not in present:
-            raise UserError(f"class {name!r} has no images", "add some or leave it out")
+            raise UserError(f"class {name!r} has no images", "add images or leave it out")
     if len(set(names)) < len(names):
         raise UserError("a class is named twice", "name each class once")
     return numbers, names

@@ -41,7 +41,7 @@ class MemoryBudget(Settings):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.images is None) == (self.bytes is None):
-            raise ValueError("must be either a number of images or of bytes")
+            raise ValueError("must be either a number of images or a number of bytes")
         return self
 
 
@@ -50,8 +50,8 @@ class Learning(Settings):
 
     `recipe` is a name, a mapping of its `name` and the settings that differ, or a Recipe, which is
     used as it is, without the changes that some methods make to recipes.
-    `backbone`, `epochs` and `precision` are short for those settings of the recipe; `epochs`
-    scales the epochs of the first step and of EEIL's fine-tuning too.
+    `backbone`, `epochs` and `precision` change these settings of the recipe; `epochs` also scales
+    the epochs of the first step and of EEIL's fine-tuning.
 
     >>> Learning(recipe="fast", memory=2000, epochs=10).recipe.first_epochs
     16
@@ -64,12 +64,13 @@ class Learning(Settings):
     method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
     memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
     held_out: float = Field(0.1, gt=0, lt=1)  # share of the exemplars that is held out
-    exemplars: Literal["herding", "random"] = "herding"  # how they are chosen
-    correction_penalty: float = Field(0.0, ge=0)  # the authors' code has 0.1, the paper none
+    exemplars: Literal["herding", "random"] = "herding"  # how exemplars are chosen
+    # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
+    correction_penalty: float = Field(0.0, ge=0)
     seed: int = Field(0, ge=0)  # of every random draw
     compile: bool = False  # compile the network; this changes the last bits of results
-    # Of all steps together, where it is known. iCaRL's learning rate depends on it; without it, on
-    # the number of classes seen.
+    # Number of classes of all steps together, if it is known. iCaRL's learning rate depends on it,
+    # or on the number of classes seen if this is None.
     num_classes: int | None = Field(None, ge=1)
 
     def __init__(self, **values: Any) -> None:
@@ -88,7 +89,7 @@ class Learning(Settings):
         return self.recipe.precision
 
     def with_recipe(self, **changes: Any) -> Self:
-        """The same settings but for some of the recipe."""
+        """A copy in which some settings of the recipe are changed."""
         return self.model_copy(update={"recipe": self.recipe.model_copy(update=changes)})
 
 
@@ -127,7 +128,7 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
 def recipe_for(
     method: Method, asked: Mapping[str, Any], num_classes: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A recipe with the method's changes and then the user's, and the method's own settings.
+    """The recipe with the method's and then the user's changes, and the method's own settings.
 
     `asked` has the recipe's `name` and the settings that differ.
     """

@@ -21,7 +21,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What one step brings. Labels are positions in the order in which classes are learned.
+    """The data of one step. Labels are positions in the order in which classes are learned.
 
     `train` holds the step's own images. `everything` holds the training images of all classes seen,
     for the upper bounds that may see them, else None.
@@ -56,7 +56,7 @@ class Learned:
 
 @dataclass
 class Lesson:
-    """One step, the settings by which it is learned, and where it runs.
+    """One step, the settings to learn it with, and where it runs.
 
     `resume` continues an interrupted step. `save` is called with a checkpoint after every epoch.
     """
@@ -88,7 +88,7 @@ class Lesson:
         return generator(self.learning.seed, purpose, self.step.number)
 
     def resumed(self, phase: str) -> Checkpoint | None:
-        """The checkpoint to continue from, if it is of this phase."""
+        """The checkpoint to continue from, if it belongs to this phase."""
         if self.resume is None or self.resume.phase != phase:
             return None
         return self.resume

@@ -1,7 +1,7 @@
 """The formulas of stage 1, as pure functions. All are means over the batch.
 
-torch is imported inside the functions, because methods import this module and a report, which has
-to start at once, asks methods for their names and colours.
+torch is imported inside the functions: reports import methods, methods import this module, and a
+report must start quickly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-Losses = dict[str, "Tensor"]  # named terms, whose sum is minimised
+Losses = dict[str, "Tensor"]  # named terms; training minimises their sum
 
 TEMPERATURE = 2.0  # §6.2 of the paper, following LwF and EEIL
 

@@ -69,7 +69,7 @@ class Memory:
         return None if self.budget.images is None else self.budget.images // num_seen
 
     def num_held_out(self, num_images: int) -> int:
-        """h = max(1, ⌊f·k⌋), the number of k exemplars that is held out."""
+        """h = max(1, ⌊f·k⌋): how many of k exemplars are held out."""
         if not self.held_out:
             return 0
         return max(1, math.floor(self.held_out * num_images + ROUNDING))
@@ -77,8 +77,9 @@ class Memory:
     def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
         """The images of a step to train on, and those to hold out in the order of a random draw.
 
-        A new class holds out as many images as an old one, so that the held-out set is balanced.
-        A known class holds out the share f of its new images until it has as many as the others.
+        A new class holds out the same number of images as an old class, so that the held-out set is
+        balanced. A known class holds out the share f of its new images until it has reached the
+        same number.
         No class holds out more than f of its images (but at least one): most are needed for
         training.
         """
@@ -93,7 +94,8 @@ class Memory:
                 count = min(target, self.num_held_out(len(members)))
                 if count >= len(members):
                     raise UserError(
-                        "a class with a single training image cannot be learned", "add images of it"
+                        "a class with a single training image cannot be learned",
+                        "add more images of the class",
                     )
             drawn = draws.permutation(members)
             readable = _readable(images, drawn, count + 1)  # one more, to train on
@@ -102,7 +104,7 @@ class Memory:
         return np.setdiff1d(images.everything, chosen), chosen
 
     def _target(self, images: ImageSet) -> int:
-        """The number of images that each class holds out: as many as old ones, or by the budget."""
+        """The number of images that each class holds out: that of old classes, or by the budget."""
         if self.classes:
             return max(len(kept.held_out) for kept in self.classes.values())
         num_classes = len(np.unique(images.labels))
@@ -135,7 +137,7 @@ class Memory:
             kept.held_out = kept.held_out[:num_held_out]
 
     def _fitting(self, kept: ClassMemory, num_seen: int) -> tuple[int, int]:
-        """The number of images of both parts that fit a class's share of the budget, split by f."""
+        """The numbers of train and held-out images that fit into a class's share of the budget."""
 
         def parts(count: int) -> tuple[int, int]:
             num_held_out = min(self.num_held_out(count), len(kept.held_out))
@@ -177,7 +179,7 @@ class Memory:
 
 
 def _readable(images: ImageSet, members: Indices, count: int) -> Indices:
-    """The first `count` images of a class that can be read."""
+    """The first `count` readable images of a class. Raises UserError if there are fewer."""
     if not images.may_break:
         return members[:count]
     readable: list[int] = []
@@ -203,7 +205,7 @@ def by_class(labels: Labels) -> dict[int, Indices]:
 
 
 def files_of(images: ImageSet, indices: Indices) -> Iterable[bytes]:
-    """Encoded images in the order of `indices`, read when they are asked for.
+    """Encoded images in the order of `indices`, read one at a time.
 
     With `skip_bad`, images that cannot be decoded are left out.
     """

@@ -45,7 +45,7 @@ def refuse_moved(asked: Mapping[str, Any], under: str, known: Iterable[str]) -> 
 
 
 def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as an earlier version recorded them, with every path in its present place.
+    """Settings that an earlier version recorded, with every setting at its present path.
 
     A method's own settings are kept only for the method that has them. Other settings stay as
     they are.

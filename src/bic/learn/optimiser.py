@@ -11,10 +11,10 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan et al.'s quintic: steep at 0
 class Muon(torch.optim.SGD):
     """Muon for kernels, the backbone's weights of two or more dimensions; SGD for all others.
 
-    A kernel is seen as a matrix with a row for each output. It moves by the orthogonal matrix
-    that is nearest to its momentum, whatever the size of the gradient. It keeps its norm, because
-    a kernel before a batch-norm has no scale of its own; so `muon_rate` is a relative change. The
-    momentum has the name that SGD gives it.
+    A kernel is seen as a matrix with a row for each output. An update moves it along the orthogonal
+    matrix that is nearest to its momentum, whatever the size of the gradient. The norm of a kernel
+    does not change, because a batch-norm after it cancels its scale; so `muon_rate` is a relative
+    change. The momentum is stored under the same name as in SGD.
     """
 
     def __init__(self, module: nn.Module, *, muon_rate: float, **options: Any) -> None:

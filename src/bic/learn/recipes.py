@@ -81,7 +81,7 @@ CHARACTERS = Recipe(
     augmentation=Augmentation(crop_padding=2, crop_fill="black", flip=False),
 )
 
-# So short that the bias towards new classes shows even on easy data such as digits.
+# So little training that the bias towards new classes is visible even on easy data like digits.
 DEMO = Recipe(
     name="demo",
     backbone="mlp",

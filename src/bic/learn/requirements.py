@@ -1,4 +1,4 @@
-"""What a step needs: images of every class, and a memory that can hold them."""
+"""What a step needs: enough images of every class, and a large enough memory."""
 
 from collections.abc import Sequence
 

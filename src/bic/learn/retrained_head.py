@@ -16,7 +16,7 @@ from bic.model.model import Model
 
 
 def retrained_head(lesson: Lesson, model: Model) -> RetrainedHead:
-    """A fresh head for evaluation only. The next step's teacher is the model's own head."""
+    """A fresh head for evaluation only. The next step's teacher uses the model's own head."""
     everything = lesson.step.everything
     assert everything is not None
     num_features = model.network.num_features

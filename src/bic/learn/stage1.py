@@ -25,7 +25,7 @@ MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
 
 
 def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
-    """The model to train: new, or a copy of the one before, with a head row for each new class."""
+    """The model to train: new, or a copy of `before`, with a head row for each new class."""
     known = () if before is None else before.classes
     classes_per_step = () if before is None else before.classes_per_step
     with seeded(lesson.learning.seed, "weights", lesson.step.number):
@@ -53,7 +53,7 @@ def train_network(
     before: Model | None,
     teacher: Teacher | None,
 ) -> None:
-    """Train the model's network in place. `train` has all images, `new` those without exemplars."""
+    """Train the model's network in place. `train` has all images, `new` only the step's own."""
     method = lesson.method
     if lesson.resumed(BALANCED) is None:
         afresh = before is None or method.starts_afresh
@@ -66,7 +66,7 @@ def train_network(
 
 
 def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
-    """The recipe, with a rate for the classes seen where the method needs one (iCaRL)."""
+    """The recipe. For iCaRL, rates scale with the classes seen if their final number is unknown."""
     recipe = lesson.learning.recipe
     rate_per_class = lesson.method.rate_per_class
     if rate_per_class is None or lesson.learning.num_classes is not None:
@@ -134,7 +134,7 @@ def _train(
 
 
 def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet) -> None:
-    """EEIL's fine-tuning on equally many images per class, with the network as its own teacher."""
+    """EEIL's fine-tuning: the same number of images per class, a copy of the network as teacher."""
     resume = lesson.resumed(BALANCED)
     if resume is not None:
         model.network.load_state_dict(without_prefix(resume.tensors, "teacher."))

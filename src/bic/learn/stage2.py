@@ -30,9 +30,8 @@ def corrected_answer(
 ) -> Answer:
     """The answer with a correction fitted on `held_out`.
 
-    A step without new classes fits the present correction again: without it the bias would come
-    back. Where the previous network has a share, a second correction is fitted for the blended
-    logits.
+    A step without new classes fits the existing correction again: without a correction the bias
+    would come back. With `previous_share`, a second correction is fitted for the blended logits.
     """
     num_old = len(before.classes)
     if not lesson.step.new_classes:
@@ -63,7 +62,7 @@ def _fit(
 
 
 def _sample(lesson: Lesson, images: ImageSet, *, like: ImageSet) -> ImageSet:
-    """Random images, as many of each class as `like` has."""
+    """Random images: of each class, the same number as in `like`."""
     draws = lesson.draws("as many")
     counts = np.bincount(like.labels)
     chosen = []

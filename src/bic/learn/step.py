@@ -20,7 +20,7 @@ from bic.model.model import Model
 def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Model, Learned]:
     """Learn one step. Returns the new model; `memory` is changed in place, `before` is not.
 
-    `before` is the model of the step before, None in the first step.
+    `before` is the model of the previous step, None in the first step.
     """
     method = lesson.method
     step = lesson.step
@@ -60,7 +60,7 @@ def _check_readable(images: ImageSet) -> None:
 
 
 def _final_answer(lesson: Lesson, model: Model, memory: Memory) -> Answer:
-    """What answers in place of the head, for methods that have such an answer."""
+    """The answer of a method that does not use the head; otherwise the answer that there is."""
     if lesson.method.sees_old_data == "head":
         return retrained_head(lesson, model)
     if lesson.method.answer == "nearest mean":

@@ -21,7 +21,7 @@ class Teacher:
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.correction = correction
         self.folded = folded(self.network)
-        self.forward: Callable[[Tensor], Tensor] = self.folded  # or the same, compiled
+        self.forward: Callable[[Tensor], Tensor] = self.folded  # or its compiled form
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def folded(network: Network) -> Network:
     network = copy.deepcopy(network, {id(network.head): network.head})
     try:
         traced = symbolic_trace(network.backbone)
-    except Exception:  # tracing can fail in as many ways as there are backbones
+    except Exception:  # tracing a user's backbone can raise anything
         return network
     modules = dict(traced.named_modules())
     num_calls = Counter(node.target for node in traced.graph.nodes)

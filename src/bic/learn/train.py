@@ -27,7 +27,7 @@ BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Losses]
 
 
 def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
-    """The learning rate in an epoch (counted from 0) of which a share is `done`."""
+    """The learning rate in an epoch (counted from 0). `done` is the finished share of the epoch."""
     schedule = recipe.schedule
     if schedule.kind == "milestones":
         passed = sum(epoch >= round(share * recipe.epochs) for share in schedule.milestones)
@@ -39,7 +39,7 @@ def learning_rate(recipe: Recipe, epoch: int, done: float = 0.0) -> float:
 
 @dataclass
 class Training:
-    """A module in training: what has to be kept to continue after an interruption."""
+    """A module in training, with the state that is needed to continue after an interruption."""
 
     module: nn.Module
     optimiser: torch.optim.SGD
@@ -56,7 +56,7 @@ class Training:
         return cls(module, torch.optim.SGD(module.parameters(), lr=rate, foreach=True, **options))
 
     def compile(self, network: Network, teacher: Teacher | None) -> None:
-        """Use compiled forward passes, the network's and its teacher's."""
+        """Compile the forward passes of the network and of its teacher."""
         self.compiled = compiled_forward(network)
         if teacher is not None:
             teacher.forward = compiled_forward(teacher.folded)
@@ -111,7 +111,7 @@ def fit(
         forward = DistributedDataParallel(module)
     device = next(module.parameters()).device
     for epoch in range(training.epoch, recipe.epochs):
-        # The seed is for backbones that draw, such as those with dropout.
+        # The seed is for backbones that draw random numbers, as dropout does.
         with seeded(*batches.address, "network", epoch, *batches.world.own_address):
             for number, (images, labels) in enumerate(batches.epoch(epoch)):
                 images = images.to(device, non_blocking=True)
@@ -121,13 +121,13 @@ def fit(
                 with computing_in(recipe.precision, device):
                     targets = None if teacher is None else teacher(images)
                     logits = forward(images)
-                num_members = len(logits) // len(labels)  # an ensemble has logits of each member
+                num_members = len(logits) // len(labels)  # an ensemble gives each member's logits
                 if targets is not None:
                     targets = targets.repeat(num_members, 1)
                 losses = loss(logits, labels.repeat(num_members), targets)
                 del logits, targets  # frees their memory before the backward pass
                 total = num_members * torch.stack(list(losses.values())).sum()
-                if num_processes > 1:  # gradients are averaged over processes of uneven shards
+                if num_processes > 1:  # uneven shards are weighted by size
                     total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):
                     raise UserError(
@@ -150,7 +150,8 @@ def fit(
 def add_gradient_noise(module: nn.Module, std: float, draws: np.random.Generator) -> None:
     """EEIL's gradient noise, published as 0.3/(1+epoch)^0.55 on gradients summed over the batch.
 
-    Ours are means, so the caller divides by the batch size, as the authors' code does afterwards.
+    Our gradients are means over the batch, so the caller divides `std` by the batch size. The
+    authors' code adds the noise first and divides afterwards, with the same result.
     """
     for parameter in module.parameters():
         if parameter.grad is not None:

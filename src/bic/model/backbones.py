@@ -95,7 +95,7 @@ def resnet18(channels: int, image_size: int | None) -> nn.Module:
 
 
 class Whitening(nn.Module):
-    """A fixed 2×2 convolution to decorrelated patches and their negatives, measured once."""
+    """A fixed 2×2 convolution, measured once: whitened patches, and the same with minus signs."""
 
     weight: Tensor
 
@@ -133,7 +133,8 @@ class Fast(nn.Module):
         super().__init__()
         if image_size is None or image_size < 9:
             raise UserError(
-                f"this network needs 9 pixels a side, got {image_size}", "try {backbone=small}"
+                f"this network needs at least 9 pixels a side, got {image_size}",
+                "try {backbone=small}",
             )
         self.whitening = Whitening(channels)
         layers: list[nn.Module] = []
@@ -186,7 +187,7 @@ def mlp(channels: int, image_size: int | None) -> nn.Module:
 class Ensemble(nn.Module):
     """Several backbones with the same number of features, concatenated and divided by their number.
 
-    A head on these features gives the mean of the logits that its parts give for each member.
+    So a linear head on these features returns the mean of the members' logits.
     """
 
     def __init__(self, members: list[nn.Module]) -> None:
@@ -202,7 +203,7 @@ BACKBONES: dict[str, Builder] = {
     "resnet18": resnet18,
     "fast": Fast,
     "wide": partial(Fast, widths=(64, 128, 256)),  # twice the arithmetic of fast
-    "strokes": Strokes,  # two fifths of it
+    "strokes": Strokes,  # two fifths of the arithmetic of fast
     "small": small,
     "mlp": mlp,
 }
@@ -224,7 +225,8 @@ def build_backbone(
         names = name.split("+")
         if not all(names):
             raise UserError(
-                f"{name} lacks a backbone on one side of its +", "name one on each, as in fast+fast"
+                f"{name} lacks a backbone on one side of its +",
+                "name one on each side, as in fast+fast",
             )
         members = []
         for member in names:
@@ -252,7 +254,7 @@ def _import_backbone(name: str, channels: int, image_size: int | None) -> nn.Mod
             raise TypeError(f"it returns {type(backbone).__name__}, not an nn.Module")
     except Exception as error:
         raise UserError(
-            f"backbone {name} cannot be built ({error})", "fix it or its spelling"
+            f"backbone {name} cannot be built ({error})", "fix the function or the spelling"
         ) from error
     finally:
         sys.path.pop(0)

@@ -21,8 +21,8 @@ from bic.progress import Progress
 
 Arrays = dict[str, npt.NDArray[Any]]
 BIN_WIDTH = 0.25  # of the histograms of logits
-MAX_BINS = 400  # the bins are widened where there would be more
-OUTERMOST = 2**19  # larger bin numbers are counted in this one
+MAX_BINS = 400  # if there would be more, the bins are made wider
+OUTERMOST = 2**19  # logits beyond this bin are counted in it
 
 
 @dataclass
@@ -115,7 +115,8 @@ def per_group(
             accuracies.append(None)
         elif not group.any():
             raise UserError(
-                f"no test image of the classes of step {step} can be read", "fix them and run again"
+                f"no test image of the classes of step {step} can be read",
+                "fix these images and run again",
             )
         else:
             accuracies.append(100 * float((predicted[group] == true[group]).mean()))
@@ -123,7 +124,7 @@ def per_group(
 
 
 def forgetting(per_step: Sequence[Sequence[float | None]]) -> float | None:
-    """Mean over old groups of the best past accuracy minus the present one. None in step one.
+    """Mean over old groups of the best past accuracy minus the present one. None in step 1.
 
     `per_step` holds each step's accuracy per group, the present step last.
 

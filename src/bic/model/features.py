@@ -1,4 +1,4 @@
-"""Features of many images, and the class means that are made of them."""
+"""Features of many images, and class means computed from features."""
 
 import torch
 import torch.nn.functional as F

@@ -22,8 +22,8 @@ Tensors = dict[str, Tensor]
 class Model:
     """A classifier. `answer` turns the outputs of `network` into final logits.
 
-    `classes` are the names in the order in which they were learned; `classes_per_step` says how
-    many each step brought.
+    `classes` are the class names in the order in which they were learned. `classes_per_step` has
+    the number of new classes of each step.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Model:
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
         """Probabilities [images, classes] in the order of `classes`: softmax of the final logits.
 
-        iCaRL answers by distances: its figures rank the classes and are not probabilities.
+        iCaRL answers with distances: its figures only rank the classes and are not probabilities.
         """
         logits = torch.from_numpy(self.predict_logits(images))
         return np.asarray(torch.softmax(logits, dim=1).numpy())
@@ -96,7 +96,7 @@ class Model:
         return logits
 
     def save(self, folder: Path | str) -> None:
-        """Write the model to a folder that does not exist yet, whole or not at all."""
+        """Write the model to a folder that does not exist yet, completely or not at all."""
         from bic.model.saved import save_model
 
         save_model(self, Path(folder))

@@ -96,7 +96,7 @@ class Network(nn.Module):
 
     @property
     def num_members(self) -> int:
-        """Members of the ensemble, each trained as if alone, except for the head's shared bias."""
+        """Members of the ensemble. They train independently but share the bias of the head."""
         return len(self._members())
 
     def _members(self) -> list[nn.Module]:
@@ -148,7 +148,7 @@ class Network(nn.Module):
 
 
 def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
-    """The network's forward pass with its backbone compiled. The head grows, so it is not."""
+    """The network's forward pass with a compiled backbone. The head is not compiled: it grows."""
     backbone = torch.compile(network.backbone, dynamic=True)
 
     def forward(images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Models on disk: `model.json` and `weights.safetensors`. Nothing in a saved model is believed."""
+"""Models on disk: `model.json` and `weights.safetensors`. Everything in them is checked."""
 
 import json
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def write_tensors(named: Tensors, path: Path) -> None:
         safetensors.torch.save_file(contiguous, path)
     except safetensors.SafetensorError as error:
         raise OSError(str(error)) from error
-    path.chmod(path.parent.stat().st_mode & 0o666)  # readable like the folder that it is in
+    path.chmod(path.parent.stat().st_mode & 0o666)  # the permissions of its folder
 
 
 def model_files(model: Model) -> dict[str, files.Content]:
@@ -210,7 +210,7 @@ def _network(
         network.head.grow(num_classes)
         return network
 
-    if not is_imported(backbone):  # the user trusts one that is imported
+    if not is_imported(backbone):  # an imported backbone is trusted by the user
         with torch.device("meta"):
             expected = {name: tensor.shape for name, tensor in build().state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
@@ -269,7 +269,7 @@ def _under(named: Tensors, prefix: str) -> Tensors:
 
 
 def _from_format_1(found: dict[str, Any], named: Tensors) -> tuple[dict[str, Any], Tensors]:
-    """The description and tensors that this version would have written."""
+    """The description and tensors in the present format."""
     renamed: Tensors = {}
     for name, tensor in named.items():
         if name.startswith("previous."):

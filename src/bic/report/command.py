@@ -9,7 +9,7 @@ from bic.lab.protocol import DEFAULTS
 
 # Settings that `bic run` has no flag for, besides those inside a table such as recipe.
 WITHOUT_FLAG = ("class_order", "correction_penalty")
-INCLUDED = "digits"  # every other data set with a name must be given by --data
+INCLUDED = "digits"  # every other named data set needs --data
 # The settings of a plan that are also settings of a request.
 IN_BOTH = (
     "dataset",
@@ -42,7 +42,7 @@ def command(asked: Mapping[str, Any]) -> str:
 
 
 def asked_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a user probably gave for a plan, where no `config.json` records them.
+    """The settings that a user probably gave for a plan, if no `config.json` records them.
 
     Of the recipe only the name, epochs, backbone and precision are included.
     """

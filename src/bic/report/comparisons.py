@@ -1,4 +1,4 @@
-"""Which runs may be compared: those of one protocol. And the result of comparing them, in words."""
+"""Compares runs of the same protocol, and puts the result of the comparison into words."""
 
 import json
 import statistics
@@ -22,7 +22,7 @@ PROTOCOL = (
     "step_sizes",
     "memory",
 )
-# Where methods are compared, these should be the same for all of them.
+# Settings that should be the same for all methods that are compared.
 TRAINING = ("recipe.name", "recipe.backbone", "recipe.epochs", "recipe.first_epochs")
 BROUGHT_BY_RECIPE = ("recipe.", "method_settings.")
 Thing = TypeVar("Thing")

@@ -1,4 +1,4 @@
-"""What the page shows of one run. It is computed here, so that the page stays small."""
+"""What the page shows about one run. It is computed here, so that the page stays small."""
 
 import base64
 import math
@@ -68,7 +68,7 @@ def classes_to_picture(content: dict[str, Any]) -> list[int]:
 def _second_prediction(
     steps: Sequence[StepResult], predictions: Sequence[Predictions]
 ) -> str | None:
-    """Where predictions other than those of the raw logits come from, if there are any.
+    """What makes the final predictions differ from those of the raw logits, if they differ.
 
     "correction", "classifier" (the method has its own), or None.
     """
@@ -83,7 +83,7 @@ def _second_prediction(
 
 
 def _step(step: StepResult, edges: Ints) -> dict[str, Any]:
-    """What the result alone tells about a step."""
+    """What the result alone says about a step."""
     shares_of_new = {
         "true": step.true_share_of_new,
         "before": step.share_on_new_uncorrected,

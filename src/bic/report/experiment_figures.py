@@ -92,7 +92,7 @@ def _colours(lines: Sequence[Content]) -> list[str]:
 def _lines_with_predictions(content: Content, runs: Path) -> Iterator[tuple[Content, Path]]:
     """The lines to draw confusions of, and their predictions after the last step.
 
-    A run of which only the result was kept is left out.
+    A run without predictions, such as a copy of its result alone, is left out.
     """
     lines = {line["name"]: line for panel in content["panels"] for line in panel["lines"]}
     for name in content["confusions"]:

@@ -1,4 +1,4 @@
-"""The report: one HTML page about recorded runs. The page needs no network."""
+"""The report: one HTML page about recorded runs, which works offline."""
 
 import json
 import warnings
@@ -22,7 +22,7 @@ from bic.report.runs import GIVE_RUNS, Run, find, load
 from bic.report.thumbnails import thumbnails
 from bic.version import __version__
 
-# In the order in which they define what the later ones use.
+# In this order: later scripts use what earlier ones define.
 SCRIPTS = ("start.js", "charts.js", "bias.js", "table.js", "confusion.js", "classes.js", "page.js")
 Content = dict[str, Any]
 
@@ -33,7 +33,7 @@ def write_report(
     """Write the page about these runs, folders of runs or result files, and return its path.
 
     By default the page is `report.html`: in the folder that was given, or in the current folder if
-    there are several. Plotly's script is written beside the page, or into it with `single_file`.
+    there are several. Plotly's script is written next to the page, or into it with `single_file`.
     Damaged runs are named on the page. Raises UserError if no run can be shown, or if the page
     cannot be written.
     """
@@ -60,7 +60,7 @@ def write_report(
 def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """The runs that can be read, and what is wrong with the others.
 
-    A run that is there twice is taken once, so that it does not count as two seeds. Its folder is
+    A run that is found twice is used once, so that it does not count as two seeds. A run folder is
     preferred to a copy of its result, which has less to show.
     """
     runs: list[Run] = []
@@ -83,12 +83,12 @@ def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> str:
-    """The text of the page. `plotly` names the script beside it; None puts the script inside."""
+    """The text of the page. `plotly` names a script next to it; None puts the script inside."""
     compared = comparisons(runs)
     labels = _labels(compared)
     ordered = _ordered(compared)
-    # This reads predictions and pictures. What is damaged in them is noted in the runs' problems,
-    # so it comes before the notices.
+    # This reads predictions and pictures, and adds what is damaged to the problems of a run. So it
+    # must come before the notices.
     data = page_data(compared, labels)
     templates = Environment(
         loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True
@@ -179,8 +179,8 @@ def _notices(compared: Sequence[Comparison], labels: dict[int, str]) -> list[str
         plans = [flat(comparison.variants[0].runs[0].plan) for comparison in compared]
         differences = _values(plans, protocol_differences(plans))
         notices.append(
-            f"The runs are of {len(compared)} protocols and are compared within each. "
-            f"They differ in {differences}."
+            f"There are runs of {len(compared)} protocols. Only runs of the same protocol are "
+            f"compared. The protocols differ in {differences}."
         )
     for comparison in compared:
         plans = [flat(variant.runs[0].plan) for variant in comparison.variants]
@@ -188,20 +188,20 @@ def _notices(compared: Sequence[Comparison], labels: dict[int, str]) -> list[str
         if unlike:
             which = f" of {comparison.name}" if len(compared) > 1 else ""
             notices.append(
-                f"The runs{which} were not trained alike, beyond their methods: "
+                f"The runs{which} differ in their training, not only in their methods: "
                 f"{_values(plans, unlike)}."
             )
     runs = _ordered(compared)
     machines = _different_machines(runs)
     if machines:
         notices.append(
-            f"Times cannot be compared: the runs used different means ({'; '.join(machines)})."
+            f"Times cannot be compared: the runs used different resources ({'; '.join(machines)})."
         )
     return notices + [f"{labels[id(run)]}: {problem}" for run in runs for problem in run.problems]
 
 
 def _different_machines(runs: Sequence[Run]) -> list[str]:
-    """What differs in the means that the runs had, with its values."""
+    """Device, threads and processes, if they differ between runs, with all values."""
     differences = []
     for name in ("device", "threads", "processes"):
         used = {run.result.made_with[name] for run in runs if name in run.result.made_with}

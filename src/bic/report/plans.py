@@ -36,7 +36,7 @@ def plan_of(config: Mapping[str, Any]) -> Settings:
 
 
 def flat(settings: Settings, prefix: str = "") -> Settings:
-    """Settings without levels; the memory and the steps are put into words.
+    """Nested settings as one flat mapping; the memory and the steps are put into words.
 
     >>> flat({"memory": {"images": 2000, "bytes": None}, "recipe": {"epochs": 6}})
     {'memory': '2,000 images', 'recipe.epochs': 6}

@@ -21,7 +21,7 @@ STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines
 def draw_demo(results: Sequence[Result], folder: Path) -> Path:
     """Draw `demo.png`: the accuracy of all methods, and the confusions of bic.
 
-    `folder` has the run folder of each method and gets the picture, whose path is returned.
+    `folder` has the run folder of each method. The picture is written there; returns its path.
     """
     bic = next(result for result in results if result.method == "bic")
     last = bic.steps[-1]

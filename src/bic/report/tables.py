@@ -39,7 +39,7 @@ def comparison(results: Sequence[Result]) -> Table:
         mark = " *" if look_of(result.method).is_upper_bound else ""
         style = "bold" if result.method == "bic" else None
         table.add_row(result.method + mark, *map(number, cells), style=style)
-    table.caption = "* upper bound: sees old data, which no other method may"
+    table.caption = "* upper bound: sees old data, which no other method may see"
     return table
 
 

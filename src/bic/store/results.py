@@ -1,4 +1,4 @@
-"""What runs have recorded, read back as typed objects. Imports no torch: tables start at once."""
+"""What runs have recorded, read back as typed objects. Imports no torch, to start fast."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from bic.learn.moved import upgraded
 
 FORMAT = 1  # of a run folder; a newer version of bic writes a higher number
 GIVE_A_RUN = "give a folder that bic run has written"
+GIVE_A_WHOLE_RUN = f"{GIVE_A_RUN} and that is not damaged"
 
 
 class Record(BaseModel):
@@ -50,7 +51,7 @@ class StepResult(Record):
 
 
 class Result(Record):
-    """The content of `result.json`: one run, as far as it has come."""
+    """The content of `result.json`: one run, complete or unfinished."""
 
     method: str
     dataset: str
@@ -81,7 +82,7 @@ class Result(Record):
         return sum(later) / len(later) if later else None
 
     def content(self) -> dict[str, Any]:
-        """As `result.json` has it."""
+        """The content of `result.json`."""
         return {
             "method": self.method,
             "dataset": self.dataset,
@@ -98,7 +99,7 @@ class Result(Record):
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The content of a run's `config.json`. Refuses what a newer version of bic has written.
+    """The content of a run's `config.json`. Refuses a run of a newer version of bic.
 
     Settings that an earlier version recorded are moved to their present place.
     """
@@ -110,7 +111,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     for part in ("asked", "plan"):
         if not isinstance(recorded[part], dict):
-            raise UserError(f"{folder} has no readable config.json", f"{GIVE_A_RUN}, undamaged")
+            raise UserError(f"{folder} has no readable config.json", GIVE_A_WHOLE_RUN)
         recorded[part] = upgraded(recorded[part])
     return recorded
 
@@ -124,7 +125,7 @@ def read_result(folder: Path | str) -> Result:
         )
     content = read_json(folder, "result.json", "steps", "complete")
     if not content["steps"]:
-        raise UserError(f"{folder} has a result.json without any step", f"{GIVE_A_RUN}, undamaged")
+        raise UserError(f"{folder} has a result.json without any step", GIVE_A_WHOLE_RUN)
     return parse_result(content, folder / "result.json")
 
 
@@ -149,4 +150,4 @@ def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
         content = json.loads((folder / name).read_bytes())
         return {**content, **{key: content[key] for key in keys}}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{folder} has no readable {name}", f"{GIVE_A_RUN}, undamaged") from error
+        raise UserError(f"{folder} has no readable {name}", GIVE_A_WHOLE_RUN) from error

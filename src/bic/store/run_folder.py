@@ -23,9 +23,9 @@ from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__
 
 README = """\
-config.json          what was asked for, and the settings that it resolved to
+config.json          what the user asked for, and all settings that follow from it
 result.json          accuracies and more after every step (docs/reference/result-format.md)
-predictions-N.npz    the answer for every test image after step N
+predictions-N.npz    the prediction for every test image after step N
 model/               the final model: weights, answer, class names, preprocessing, memory, settings
 checkpoint/          where an unfinished run continues
 """
@@ -35,7 +35,7 @@ SHOWN = 3  # differences between settings that an error lists
 
 
 class RunFolder:
-    """A run on disk. Nothing in it is ever half-written.
+    """A run on disk. No file in it is ever half written.
 
     After each step, `checkpoint/step-N` holds the whole state. Inside a step,
     `checkpoint/step-N-PHASE-epoch-E` holds what training needs to continue. A new one is in place
@@ -78,7 +78,7 @@ class RunFolder:
         plan: dict[str, Any],
         present_form: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> dict[str, Any]:
-        """The settings recorded here, if the request is the same. A new folder records these.
+        """The settings recorded here, if the request is the same. In a new folder, record `plan`.
 
         `present_form` brings settings that an older version recorded to their present form.
         Raises UserError if the folder holds a run with other settings or other data.
@@ -94,7 +94,7 @@ class RunFolder:
             return plan
         old = present_form(old)
         same_request = read_config(self.path)["asked"] == asked
-        # What was chosen automatically then holds now, even if a newer version would choose anew.
+        # Automatic choices of the first start stay, even if a newer version would choose otherwise.
         if old == plan or (same_request and old["fingerprint"] == plan["fingerprint"]):
             return old
         if {**old, "fingerprint": plan["fingerprint"]} == plan:
@@ -159,7 +159,7 @@ class RunFolder:
         self._keep_only({name, f"step-{checkpoint.step - 1}"})
 
     def load_checkpoint(self, step: int) -> Checkpoint | None:
-        """The furthest position inside a step, if there is one."""
+        """The latest position inside a step, if there is one."""
         found = []
         for name in self._names():
             if name.startswith(f"step-{step}-"):

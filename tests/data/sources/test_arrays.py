@@ -106,7 +106,7 @@ def test_numbers_may_have_gaps_and_are_class_names(tmp_path: Path) -> None:
         ({"classes": ["ä".encode(), b"b"]}, "'ascii' codec can't decode.*; fix the arrays"),
         (
             {"classes": ["a", "b"], "y_train": ["a", "b"], "y_test": ["a", "z"]},
-            "label 'z' is not one of its classes; add it there",
+            "label 'z' is not a class name; add it to the class names",
         ),
         ({"x_train": IMAGES[:0], "y_train": np.zeros(0, int)}, "class '0' .* has no train images"),
         ({"x_train": IMAGES[:, :2]}, r"one size and type, got x_train uint8 \[2, 2, 3\].* x_test"),

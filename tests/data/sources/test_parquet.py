@@ -173,7 +173,7 @@ def test_train_and_test_must_name_the_same_classes(tmp_path: Path) -> None:
     other = {"label": {"_type": "ClassLabel", "names": ["bee", "ant"]}}
     path = tmp_path / "test-00000-of-00001.parquet"
     write(path, other, image=structs(plain_png(1), plain_png(2)), label=[0, 1])
-    with pytest.raises(UserError, match="have different columns or class names; write both alike"):
+    with pytest.raises(UserError, match="have different columns or class names; write both files"):
         open_dataset(str(tmp_path))
 
 

@@ -6,7 +6,7 @@ from bic.data.images import Dataset, array_set
 
 
 def open_digits() -> Dataset:
-    """1,797 grey images of 8 × 8. Of each digit, every fifth image of the file is for testing."""
+    """1,797 grey images of 8 × 8. Every fifth image of each digit is a test image."""
     from sklearn.datasets import load_digits  # takes long to import
 
     digits = load_digits()

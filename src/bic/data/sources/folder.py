@@ -46,9 +46,9 @@ def open_folder(path: Path, name: str, wanted: Wanted, reader: Reader) -> Datase
 def find_test_folder(path: Path) -> tuple[Path, ValidationList | None]:
     """The folder of test images and, if it is flat, the list of their classes.
 
-    A folder with class folders comes first. A flat folder without a list, such as ImageNet's test
-    folder, must not hide a validation folder that has one. If there is neither, the folder where
-    test images belong. Raises UserError for a flat folder of images without a list.
+    A folder with class folders comes first, then a flat folder with a list: ImageNet's test folder,
+    which has no list, must not hide the validation folder. If there is neither, returns the folder
+    where test images belong. Raises UserError for a flat folder of images without a list.
     """
     folders = [path / name for name in TEST_FOLDERS if (path / name).is_dir()]
     for folder in folders:

@@ -50,7 +50,7 @@ def open_parquet(
     test, test_labels = find_labelled(tests, columns.label)
     if find_columns(test[0], columns.label) != columns:
         problem = f"{train[0]} and {test[0]} have different columns or class names"
-        raise UserError(problem, "write both alike")
+        raise UserError(problem, "write both files with the same columns and names")
     train_labels = read_column(train, columns.label)
     known, y_train, y_test = number_labels(train_labels, test_labels, columns.class_names)
     classes = wanted.of(known, folder)
@@ -94,7 +94,7 @@ def renumber(
 ) -> tuple[Labels, Indices | None]:
     """Labels as positions in `classes`, and the rows to use; None: all.
 
-    Rows of other classes are left out. Rows without a label are used: they are errors.
+    Rows of other classes are left out. Rows without a label are kept, to be reported as errors.
     """
     if len(known) == len(classes):
         return labels, None
@@ -189,7 +189,7 @@ def known_facts(paths: Sequence[Path], index: Index) -> Facts:
 
 
 def name_in(paths: Sequence[Path]) -> Callable[[int], str]:
-    """A function from the number of an image in all shards to its row and file."""
+    """A function that names an image by row and file, from its number among all shards."""
 
     def name(index: int) -> str:
         for path in paths:

@@ -1,4 +1,4 @@
-"""All methods by name. To add one: its file in this folder, and its name in FILES."""
+"""All methods by name. To add one, put its file into this folder and its name into FILES."""
 
 from importlib import import_module
 

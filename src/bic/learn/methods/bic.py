@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class BicSettings(MethodSettings):
-    """Ours, beyond the paper: the previous network keeps a share in the answer."""
+    """Our extension of the paper: old-class logits can be blended with the previous network's."""
 
-    # Weight of the previous network's logits in those of the classes that it knows.
+    # Weight of the previous network's logits in the final logits of old classes.
     previous_share: float = Field(0.0, ge=0, lt=1)
 
 
@@ -37,7 +37,7 @@ def distilling(
 
 METHOD = Method(
     name="bic",
-    summary="distillation, then the bias towards new classes corrected",
+    summary="distillation, then a correction of the bias towards new classes",
     loss=distilling,
     corrects=True,
     settings=BicSettings,

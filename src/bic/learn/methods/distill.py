@@ -1,4 +1,4 @@
-"""Distill: the stage 1 of BiC without its correction. The paper's baseline-2."""
+"""Distill: stage 1 of BiC, without the correction. The paper's baseline-2."""
 
 from bic.learn.methods.bic import distilling
 from bic.learn.methods.method import Method

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class EeilSettings(MethodSettings):
     """Gradient noise, and the balanced fine-tuning after every step."""
 
-    gradient_noise: float = Field(
-        0.3, ge=0
-    )  # std in the first epoch, on gradients summed over the batch
+    # Std of the noise in the first epoch, for gradients summed over the batch.
+    gradient_noise: float = Field(0.3, ge=0)
     balanced_epochs: int = Field(0, ge=0)  # 0: 3/7 of the recipe's epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: those of the recipe
 
@@ -40,7 +39,7 @@ def eeil(
     return losses
 
 
-# EEIL's own schedule, on which the paper's figures for it are based.
+# EEIL's own schedule. The paper's figures for EEIL are based on it.
 PUBLISHED = {
     "recipe": {
         "epochs": 40,
@@ -54,7 +53,7 @@ PUBLISHED = {
 
 METHOD = Method(
     name="eeil",
-    summary="distillation per head, then balanced fine-tuning",
+    summary="distillation for each earlier step, then balanced fine-tuning",
     loss=eeil,
     balanced_phase=True,
     settings=EeilSettings,

@@ -1,4 +1,4 @@
-"""fc-retrain: distill, then the head retrained on all data. Bounds any correction of the head."""
+"""fc-retrain: distill, then a head retrained on all data. Upper bound of any head correction."""
 
 from dataclasses import replace
 

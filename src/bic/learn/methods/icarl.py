@@ -1,4 +1,4 @@
-"""iCaRL (Rebuffi et al., 2017): sigmoid losses, and the nearest class mean answers."""
+"""iCaRL (Rebuffi et al., 2017): sigmoid losses, and the nearest class mean as answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def icarl(
 
 
 def _published(epochs: int, milestones: tuple[float, ...]) -> dict[str, Any]:
-    """iCaRL's own schedule, on which the paper's figures for it are based."""
+    """iCaRL's own schedule. The paper's figures for iCaRL are based on it."""
     return {
         "recipe": {
             "epochs": epochs,
@@ -36,8 +36,9 @@ METHOD = Method(
     summary="sigmoid losses, nearest class mean",
     loss=icarl,
     answer="nearest mean",
-    # The loss is also a mean over outputs: the published learning rate for 100 classes is 20 times
-    # that of the others. Dividing the weight decay by the same factor scales the loss alone.
+    # The loss is also a mean over outputs, so the published learning rate for 100 classes is 20
+    # times that of the other methods. The weight decay is divided by the same factor, so that only
+    # the loss is scaled.
     rate_per_class=0.2,
     changes_to={
         "paper-cifar100": _published(70, (0.7, 0.9)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bic.model.network import Network
 
 # (logits [batch, seen], labels [batch], teacher's logits [batch, old] or None in the first step,
-# number of classes learned in each step) → named terms, whose sum is minimised
+# number of classes learned in each step) → named terms; training minimises their sum
 Loss = Callable[["Tensor", "Tensor", "Tensor | None", Sequence[int]], Losses]
 
 # (network, number of old classes): changes the trained network in place
@@ -31,8 +31,8 @@ class Method:
     """How one method learns a step, and how tables and pictures show it.
 
     The training loop, the memory and the evaluation are shared. `sees_old_data` marks the upper
-    bounds: "head" retrains the head on the data of all classes, for evaluation only, and "network"
-    trains everything on them.
+    bounds: "head" retrains the head on the data of all classes, for evaluation only; "network"
+    trains the whole network on this data.
     """
 
     name: str
@@ -41,20 +41,20 @@ class Method:
     uses_teacher: bool = True
     keeps_exemplars: bool = True
     corrects: bool = False  # holds images out and fits a correction on them
-    # "trained" fits on as many trained images, to show why that fails (the paper's Fig. 5).
+    # "trained" fits on the same number of trained images, to show why that fails (Fig. 5).
     corrects_on: Literal["held out", "trained"] = "held out"
     answer: Literal["head", "nearest mean"] = "head"
     sees_old_data: Literal["never", "head", "network"] = "never"
     starts_afresh: bool = False  # new weights in every step
     after_training: AfterTraining | None = None  # from the second step on
-    balanced_phase: bool = False  # EEIL's fine-tuning on equally many images per class
+    balanced_phase: bool = False  # EEIL's fine-tuning, same number of images per class
 
     settings: type[MethodSettings] = MethodSettings
     # Changes that the method makes to every recipe, and to a recipe of a given name. Keys are those
     # of Learning: {"recipe": {...}, "method_settings": {...}}.
     changes: Mapping[str, Any] = field(default_factory=dict)
     changes_to: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    rate_per_class: float | None = None  # factor of the learning rate for each class of the data
+    rate_per_class: float | None = None  # the learning rate is multiplied by this × classes
 
     # How the method is shown.
     colour: str = "#666666"

@@ -21,7 +21,7 @@ def align(network: Network, num_old: int) -> None:
 METHOD = replace(
     distill.METHOD,
     name="wa",
-    summary="distillation, then the new rows of the head scaled to the norm of the old",
+    summary="distillation, then new head rows scaled to the mean norm of the old rows",
     after_training=align,
     in_demo=False,
     colour="#6A3D9A",
