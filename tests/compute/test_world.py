@@ -27,9 +27,10 @@ def test_single_process_has_everything() -> None:
     assert gathered_objects("value") == ["value"]
     values = iter(["first call", "second call"])
     assert first_before_others(lambda: next(values)) == "first call"
+    handler = signal.getsignal(signal.SIGTERM)
     with joined("cpu") as team:
         assert team == World()
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) == handler
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8])

@@ -36,7 +36,7 @@ class Learner:
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> learner = Learner(Learning(recipe="demo", memory=20))
+    >>> learner = Learner(Learning(method="distill", recipe="demo", memory=20))
     >>> _ = learner.learn(images[:20], ["cat", "dog"] * 10)
     >>> _ = learner.learn(images[20:], ["fox", "owl"] * 10)
     >>> learner.model.classes
