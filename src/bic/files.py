@@ -17,6 +17,7 @@ Content = bytes | Callable[[Path], None]
 
 CHECKSUMS = "checksums.json"
 TEMPORARY = ".writing-"
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 ELSEWHERE = "choose another {out}"
 AGAIN = "restore it from a copy, or train again"
 
@@ -50,7 +51,7 @@ def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, byt
         if any(Path(name).name != name for name in wanted):
             raise ValueError("a file is outside the folder")
         contents = {name: (path / name).read_bytes() for name in wanted}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except READ_ERRORS as error:
         raise UserError(f"{path} is not complete ({error})", AGAIN) from error
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != expected[name]:

@@ -70,3 +70,13 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     settings.write_text(json.dumps({**content, "seed": 5}))
     with pytest.raises(UserError, match="damaged"):
         Learner.load(tmp_path / "whole")
+
+
+def test_settings_that_name_another_backbone_are_refused(tmp_path: Path) -> None:
+    learner = Learner(Learning(recipe="demo", memory=20))
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    learner.learn(images, ["a", "b"] * 10)
+    learner.learning = learner.learning.with_recipe(backbone="evil:build")
+    learner.save(tmp_path / "evil")
+    with pytest.raises(UserError, match="another backbone"):
+        Learner.load(tmp_path / "evil")

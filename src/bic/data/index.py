@@ -98,7 +98,7 @@ class Index:
             body = content[start:]
             if content[:start] != _head(body):
                 return None, {}
-            table = pq.read_table(pa.BufferReader(body))
+            table = pq.read_table(pa.BufferReader(body), use_threads=False, pre_buffer=False)
             places, starts = np.unique(table["place"].to_numpy(), return_index=True)
             sorted_starts = np.sort(starts).tolist()
             ends = dict(zip(sorted_starts, [*sorted_starts[1:], len(table)], strict=True))

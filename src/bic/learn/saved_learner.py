@@ -48,6 +48,8 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
     try:
         learning = Learning(**upgraded(json.loads(contents[LEARNING])))
         memory = read_memory(contents[MEMORY])
+        if learning.recipe.backbone != model.backbone:
+            raise ValueError("its settings name another backbone than its model")
     except (ValueError, TypeError, KeyError, ValidationError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{place} is damaged ({reason})", files.AGAIN) from error
@@ -56,4 +58,4 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
 
 def read_memory(content: bytes) -> pa.Table:
     """The table of a memory from the content of its file."""
-    return pq.read_table(io.BytesIO(content))
+    return pq.read_table(io.BytesIO(content), use_threads=False, pre_buffer=False)

@@ -95,7 +95,9 @@ class RunFolder:
         old = present_form(old)
         same_request = read_config(self.path)["asked"] == asked
         # Automatic choices of the first start stay, even if a newer version would choose otherwise.
-        if old == plan or (same_request and old["fingerprint"] == plan["fingerprint"]):
+        same_code = _backbone(old) == _backbone(plan)
+        same_data = old["fingerprint"] == plan["fingerprint"]
+        if old == plan or (same_request and same_data and same_code):
             return old
         if {**old, "fingerprint": plan["fingerprint"]} == plan:
             raise UserError(
@@ -136,8 +138,10 @@ class RunFolder:
                 return 0
             folder = self.checkpoints / f"step-{max(numbers)}"
         contents = files.read_folder(folder, (DESCRIPTION, WEIGHTS, MEMORY))
-        # The user has named the backbone in the request that continues this run.
-        model = model_of(contents, folder, trust=True)
+        # A backbone is imported only if it is the one that the user asked for.
+        backbone = json.loads(contents[DESCRIPTION]).get("backbone")
+        is_requested = backbone == learner.learning.recipe.backbone
+        model = model_of(contents, folder, trust=is_requested)
         learner.restore(model, read_memory(contents[MEMORY]))
         return len(model.classes_per_step)
 
@@ -204,3 +208,7 @@ def _short(value: Any) -> str:
     """A value as an error shows it: the beginning of a long list, such as thousands of classes."""
     text = str(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _backbone(plan: Mapping[str, Any]) -> Any:
+    return plan.get("recipe", {}).get("backbone")

@@ -144,7 +144,11 @@ def read_column(paths: Sequence[Path], name: str) -> list[Any]:
     values: list[Any] = []
     for path in paths:
         with reading(path):
-            values += pq.read_table(path, columns=[name], partitioning=None)[name].to_pylist()
+            # Without threads: pyarrow's can abort the process when it exits.
+            table = pq.read_table(
+                path, columns=[name], partitioning=None, use_threads=False, pre_buffer=False
+            )
+            values += table[name].to_pylist()
     return values
 
 
