@@ -20,7 +20,7 @@ class Problem(NamedTuple):
     missing: bool
 
 
-# (pixels [n, channels, size, size], files, preprocessing, cuts) → the rows that could not be filled
+# (pixels [n, channels, size, size], files, preprocessing, cuts) → the rows that failed
 Fill = Callable[[Tensor, Sequence[File], Preprocessing, Sequence[Cut] | None], dict[int, Problem]]
 
 

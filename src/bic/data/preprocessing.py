@@ -28,7 +28,7 @@ class Cut(NamedTuple):
     mirrored: bool
 
     def square(self, size: int, height: int, width: int) -> tuple[int, int, int]:
-        """Top, left and side of the square that is scaled to `size`, in an image height × width."""
+        """Top, left and side of the square that is scaled to `size`, in this image."""
         length = max(1, round(size * min(height, width) / self.side))
         top = int(self.y * (height - length + 1))
         left = int(self.x * (width - length + 1))

@@ -24,8 +24,8 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut: the basic block of He et al. (2015).
 
-    Where the shape changes, the shortcut is a 1×1 convolution. With `parameter_free` it takes every
-    second pixel and pads the new channels with zeros (option A, as in the CIFAR networks).
+    Where the shape changes, the shortcut is a 1×1 convolution. With `parameter_free` it takes
+    every second pixel and pads the new channels with zeros (option A, as in CIFAR networks).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, parameter_free: bool) -> None:

@@ -109,7 +109,7 @@ def tables(content: Content, width: int) -> Iterator[Table]:
 
 
 def _fitting(panel: Content, body: Sequence[Row], width: int) -> list[int]:
-    """The numbers of the columns that fit: all steps, or every second, third … and the difference.
+    """The numbers of the columns that fit: all steps or every second or third, and the difference.
 
     The last step is always shown.
     """

@@ -24,7 +24,7 @@ class BicSettings(MethodSettings):
 def distilling(
     logits: Tensor, labels: Tensor, teacher: Tensor | None, classes_per_step: Sequence[int]
 ) -> Losses:
-    """L = λ·L_d + (1−λ)·L_c (Eq. 3). The teacher is corrected; the student's logits are raw."""
+    """λ·L_d + (1−λ)·L_c (Eq. 3). The teacher is corrected; the student's logits are raw."""
     if teacher is None:
         return {"classification": classification(logits, labels)}
     num_old = teacher.shape[1]
