@@ -57,8 +57,8 @@ def herd(features: Tensor, count: int) -> Indices:
     """
     features = F.normalize(features.double(), dim=1)
     mean = features.mean(dim=0)
-    # Since ‖f‖ = 1, ‖k·mean − Σ chosen − f‖² is smallest where f·(k·mean − Σ chosen)
-    # is largest.
+    # Since ‖f‖ = 1, ‖k·mean − Σ chosen − f‖² is smallest where
+    # f·(k·mean − Σ chosen) is largest.
     target = mean.clone()
     is_taken = torch.zeros(len(features), dtype=torch.bool)
     chosen = np.empty(min(count, len(features)), dtype=np.int64)
