@@ -129,11 +129,39 @@ def test_defaults_of_the_paper_are_used(dataset: str) -> None:
 
 
 def test_defaults_are_those_of_the_paper() -> None:
-    assert DEFAULTS["cifar100"] == (5, 2000, 0.1)
-    assert DEFAULTS["imagenet100"] == (10, 2000, 0.1)
-    assert DEFAULTS["imagenet1000"] == (10, 20_000, 0.1)
-    assert DEFAULTS["celeb10000"] == (10, 50_000, 0.2)
-    assert defaults_for("photos") == DEFAULTS["cifar100"]
+    assert DEFAULTS["cifar100"] == (5, 2000, 0.1, None)
+    assert DEFAULTS["imagenet100"] == (10, 2000, 0.1, None)
+    assert DEFAULTS["imagenet1000"] == (10, 20_000, 0.1, None)
+    assert DEFAULTS["celeb10000"] == (10, 50_000, 0.2, None)
+
+
+def test_data_of_ones_own_has_a_limit_on_held_out_images() -> None:
+    assert defaults_for("photos") == (5, 2000, 0.1, 1000)
+    assert learning_for(RunConfig(dataset="photos")).held_out_limit == 1000
+    assert learning_for(RunConfig(dataset="cifar100")).held_out_limit is None
+
+
+def test_the_limit_on_held_out_images_can_be_set_or_lifted() -> None:
+    for given, limit in ((30, 30), ("30", 30), ("none", None)):
+        config = RunConfig(dataset="photos", held_out_limit=given)
+        assert learning_for(config).held_out_limit == limit
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "few", "", True])
+def test_other_limits_on_held_out_images_are_refused(limit: object) -> None:
+    with pytest.raises(UserError, match="held_out_limit must be 1 or more, or none"):
+        RunConfig(dataset="photos", held_out_limit=limit)
+
+
+def test_a_run_that_recorded_no_limit_had_none() -> None:
+    plan = Plan(
+        Protocol(dataset="photos", fingerprint="", step_sizes=(2,)),
+        learning_for(RunConfig(dataset="photos")),
+    )
+    recorded = plan.settings()
+    assert Plan.of(recorded).learning.held_out_limit == 1000
+    del recorded["held_out_limit"]
+    assert Plan.of(recorded).learning.held_out_limit is None
 
 
 def test_request_overrides_defaults() -> None:

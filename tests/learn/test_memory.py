@@ -25,9 +25,9 @@ def unique_files(labels: list[int], sizes: list[int], tag: str) -> ImageSet:
     return ImageSet(labels=np.array(labels, dtype=np.int64), preprocessing=ONE_PIXEL, files=files)
 
 
-def memory_of(held_out: float, **budget: int) -> Memory:
+def memory_of(held_out: float, *, limit: int | None = None, **budget: int) -> Memory:
     """An empty memory. The budget is `images=` or `bytes=`."""
-    return Memory(MemoryBudget(**budget), held_out, ONE_PIXEL)
+    return Memory(MemoryBudget(**budget), held_out, ONE_PIXEL, held_out_limit=limit)
 
 
 def num_bytes(memory: Memory) -> int:
@@ -51,6 +51,7 @@ class Stream:
     def step(self, images: ImageSet) -> tuple[list[bytes], list[tuple[int, bytes]]]:
         """The training images of the step, and its held-out images with their labels."""
         self.number += 1
+        self.memory.release(np.random.default_rng(self.seed))
         draws = np.random.default_rng((self.seed, self.number))
         trained_indices, held_out_indices = self.memory.split(images, draws)
         assert sorted([*trained_indices, *held_out_indices]) == list(range(len(images)))
@@ -355,3 +356,94 @@ def test_images_of_some_classes_only() -> None:
     assert stream.memory.train_images([2, 0]).labels.tolist() == [2, 2, 0, 0]
     assert stream.memory.held_out_images().labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert num_bytes(stream.memory) == 9 * 12
+
+
+# The limit on held-out images of old classes
+
+
+def holding(memory: Memory) -> set[int]:
+    """The classes that hold images out."""
+    return {label for label, kept in memory.classes.items() if kept.held_out}
+
+
+def test_released_images_are_trained_on_and_nothing_is_lost() -> None:
+    stream = Stream(memory_of(0.2, images=40, limit=3))
+    stream.step(unique_files([label for label in range(8) for _ in range(10)], [12] * 80, "a"))
+    before = {
+        label: set(kept.train + kept.held_out) for label, kept in stream.memory.classes.items()
+    }
+    assert all(len(kept.held_out) == 1 for kept in stream.memory.classes.values())
+    stream.memory.release(np.random.default_rng(0))
+    assert len(holding(stream.memory)) == 3
+    for label, kept in stream.memory.classes.items():
+        assert set(kept.train + kept.held_out) == before[label]
+        assert len(kept.train) == (4 if label in holding(stream.memory) else 5)
+
+
+def test_without_a_limit_no_class_is_released() -> None:
+    stream = Stream(memory_of(0.2, images=40))
+    stream.step(unique_files([label for label in range(8) for _ in range(10)], [12] * 80, "a"))
+    stream.memory.release(np.random.default_rng(0))
+    assert len(holding(stream.memory)) == 8
+
+
+def test_a_limit_below_the_images_of_one_class_cuts_them() -> None:
+    stream = Stream(memory_of(0.5, images=40, limit=1))
+    stream.step(unique_files([0] * 50 + [1] * 50, [12] * 100, "a"))
+    stream.memory.release(np.random.default_rng(0))
+    counts = sorted(len(kept.held_out) for kept in stream.memory.classes.values())
+    assert counts == [0, 1]
+    assert len(stream.memory) == 40
+
+
+def test_the_classes_that_hold_out_are_a_fair_sample() -> None:
+    """Over many draws, classes of all steps hold out equally often, although early classes had
+    more chances to be released."""
+    counts = np.zeros(12)
+    for seed in range(300):
+        stream = Stream(memory_of(0.2, images=60, limit=4), seed=seed)
+        for number in range(3):
+            labels = [label for label in range(4 * number, 4 * number + 4) for _ in range(6)]
+            stream.step(unique_files(labels, [12] * 24, str(number)))
+        stream.memory.release(np.random.default_rng(seed))
+        for label in holding(stream.memory):
+            counts[label] += 1
+    # 4 of 12 classes: each in a third of the 300 draws, with a standard deviation of 8.2.
+    assert counts.sum() == 1200
+    assert abs(counts - 100).max() < 35
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_properties_of_the_limit(data: st.DataObject) -> None:
+    limit = data.draw(st.integers(1, 12), label="limit")
+    share = data.draw(st.sampled_from([0.1, 0.3, 0.5]), label="share")
+    budget = data.draw(st.integers(60, 200), label="budget")
+    stream = Stream(
+        memory_of(share, images=budget, limit=limit), seed=data.draw(st.integers(0, 99))
+    )
+    released: set[int] = set()
+    num_seen = 0
+    for number in range(data.draw(st.integers(2, 5), label="steps")):
+        num_new = data.draw(st.integers(0 if num_seen else 1, 5), label="new classes")
+        labels = [label for label in range(num_seen, num_seen + num_new) for _ in range(8)]
+        if num_seen and (not num_new or data.draw(st.booleans(), label="more of known classes")):
+            known = data.draw(st.lists(st.integers(0, num_seen - 1), min_size=2, max_size=9))
+            labels += known
+        old = set(range(num_seen))
+        num_seen += num_new
+        images = unique_files(labels, [30] * len(labels), str(number))
+        _, held_out = stream.step(images)
+        files = [file for _, file in held_out]
+        old_held_out = [
+            label for label, file in held_out if not file.startswith(f"{number}/".encode())
+        ]
+        assert len(old_held_out) <= limit  # the limit is kept
+        assert not set(files) & stream.trained_on  # an image that is held out was never trained on
+        assert not {label for label, _ in held_out} & released  # a released class stays released
+        assert set(range(num_seen)) <= stream.memory.classes.keys()
+        released |= old - set(old_held_out)
+        assert len(stream.memory) <= budget
+        assert all(kept.train for kept in stream.memory.classes.values())
+    if old:
+        assert old_held_out

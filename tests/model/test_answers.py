@@ -6,13 +6,16 @@ from support.model_folders import GREY, made_model, prepared_network
 
 from bic import Correction
 from bic.model.answers import (
+    Blend,
     BlendedHead,
     CorrectedHead,
+    HeadAndMeans,
     NearestMean,
     Outputs,
     PreviousNetwork,
     RawHead,
     RetrainedHead,
+    cosines,
 )
 
 IMAGES = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
@@ -52,6 +55,40 @@ def test_nearest_mean_answers_with_squared_distances_of_normalised_features() ->
     expected = torch.tensor([[-0.8, -0.4, 0.0], [-2.0, -4.0, -3.6]])
     torch.testing.assert_close(answer(OUTPUTS), expected, atol=1e-5, rtol=0)
     assert answer.correction is None
+
+
+def test_head_and_means_adds_weighted_cosines_to_corrected_logits() -> None:
+    means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    correction = Correction(2.0, -1.0, num_old=1)
+    answer = HeadAndMeans(means, Blend(0.5, 10.0, correction), teacher_correction=None)
+    # The normalised features (0.6, 0.8) and (0, -1) have the cosines (0.6, 0.8, 1), (0, -1, -0.8).
+    expected = torch.tensor([[0.5 + 6, 3.0 + 8, 5.0 + 10], [2.0, 9.0 - 10, -13.0 - 8]])
+    torch.testing.assert_close(answer(OUTPUTS), expected)
+    assert LOGITS.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, -6.0]]
+    assert answer.correction == correction
+    assert answer.teacher_correction is None
+
+
+def test_head_and_means_blends_with_the_previous_network_first() -> None:
+    torch.manual_seed(0)
+    previous = PreviousNetwork(prepared_network("mlp", GREY, num_classes=2), None, share=0.5)
+    means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    blend = Blend(0.5, 10.0, Correction(2.0, -1.0, num_old=2))
+    alone = HeadAndMeans(means, blend, teacher_correction=None)
+    answer = HeadAndMeans(means, blend, teacher_correction=None, previous=previous)
+    with torch.no_grad():
+        blended = previous.blend(LOGITS, IMAGES)
+        expected = alone(Outputs(IMAGES, FEATURES, blended))
+        torch.testing.assert_close(answer(OUTPUTS), expected)
+
+
+def test_head_and_means_of_the_first_step_has_no_correction() -> None:
+    blend = Blend(1.0, 4.0, Correction(0.9, 0.0, num_old=0))
+    assert HeadAndMeans(torch.eye(2), blend, teacher_correction=None).correction is None
+
+
+def test_a_feature_of_zero_has_the_cosine_zero_to_every_mean() -> None:
+    assert cosines(torch.zeros(1, 2), torch.eye(2)).tolist() == [[0.0, 0.0]]
 
 
 def test_retrained_head_is_linear_in_the_features() -> None:

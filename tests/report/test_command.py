@@ -77,7 +77,7 @@ def test_the_command_of_a_run_of_an_earlier_version_is_accepted(
 def test_a_result_without_its_folder_gets_a_command_from_its_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = plan_settings([2, 2], dataset="cifar100")
+    plan = plan_settings([2, 2], dataset="cifar100", held_out_limit=None)
     words = command(asked_of(plan))
     assert words == (
         "bic run cifar100 --data PATH --step-sizes 2,2 --method bic --memory 200 "
@@ -85,6 +85,18 @@ def test_a_result_without_its_folder_gets_a_command_from_its_plan(
         "--backbone fast"
     )
     assert request_of(words, monkeypatch)["epochs"] == 6
+
+
+def test_a_limit_on_held_out_images_that_is_not_the_default_is_in_the_command() -> None:
+    for dataset, limit, words in (
+        ("cifar100", 50, "--held-out-limit 50"),
+        ("photos", 50, "--held-out-limit 50"),
+        ("photos", None, "--held-out-limit none"),
+    ):
+        plan = plan_settings([2, 2], dataset=dataset, held_out_limit=limit)
+        assert words in command(asked_of(plan))
+    plan = plan_settings([2, 2], dataset="photos", held_out_limit=1000)
+    assert "--held-out-limit" not in command(asked_of(plan))
 
 
 def test_the_precision_is_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

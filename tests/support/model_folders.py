@@ -13,8 +13,10 @@ from torch import Tensor
 from bic import Correction, Model, Preprocessing
 from bic.model.answers import (
     Answer,
+    Blend,
     BlendedHead,
     CorrectedHead,
+    HeadAndMeans,
     NearestMean,
     PreviousNetwork,
     RawHead,
@@ -25,7 +27,10 @@ from bic.model.network import Network
 CLASSES = ("ant", "bee", "cat", "dog", "eel")
 CLASSES_PER_STEP = (2, 3)
 NUM_FEATURES = {"mlp": 128, "mlp+mlp": 256, "small": 256}
-ANSWERS = ("head", "corrected", "nearest mean", "retrained", "blended", "blended twice")
+ANSWERS = (
+    *("head", "corrected", "nearest mean", "retrained", "blended", "blended twice"),
+    *("head and means", "blended head and means"),
+)
 GREY = Preprocessing(channels=1, size=8)
 
 
@@ -50,7 +55,17 @@ def answer_for(kind: str, backbone: str, preprocessing: Preprocessing) -> Answer
         return NearestMean(torch.randn(len(CLASSES), num_features))
     if kind == "retrained":
         return RetrainedHead(torch.randn(len(CLASSES), num_features), torch.randn(len(CLASSES)))
+    if kind == "head and means":
+        means = torch.randn(len(CLASSES), num_features)
+        return HeadAndMeans(means, Blend(0.9, 5.5, correction), teacher_correction=correction)
     network = prepared_network(backbone, preprocessing, CLASSES_PER_STEP[0])
+    if kind == "blended head and means":
+        return HeadAndMeans(
+            torch.randn(len(CLASSES), num_features),
+            Blend(0.9, 5.5, correction),
+            teacher_correction=None,
+            previous=PreviousNetwork(network, Correction(1.1, 0.2, 1), 0.25),
+        )
     if kind == "blended":
         return BlendedHead(PreviousNetwork(network, None, 0.5), correction, None)
     previous = PreviousNetwork(network, Correction(1.1, 0.2, 1), 0.25)

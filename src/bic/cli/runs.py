@@ -43,6 +43,9 @@ def run(
     held_out: Annotated[
         float | None, flag("Share of the exemplars held out for the correction.")
     ] = None,
+    held_out_limit: Annotated[
+        Text, flag("Most held-out exemplars of old classes, or none for no limit.")
+    ] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,
     epochs: Annotated[
@@ -99,6 +102,7 @@ def run(
         "memory": memory,
         "exemplars": exemplars,
         "held_out": held_out,
+        "held_out_limit": held_out_limit,
         "order_seed": order_seed,
         "seed": seed,
         "epochs": epochs,

@@ -1,5 +1,6 @@
 """RunConfig, what a user asks for, and Plan, the protocol and the learning that it resolves to."""
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ class RunConfig(Settings):
     epochs: int | None = Field(None, ge=1)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
+    held_out_limit: int | Literal["none"] | None = None  # of old classes
     exemplars: Literal["herding", "random"] = "herding"
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
     correction_penalty: float = Field(0.0, ge=0)
@@ -53,6 +55,15 @@ class RunConfig(Settings):
         if not isinstance(value, str):
             return value
         return {"name": value} if field.field_name == "recipe" else value.split(",")
+
+    @field_validator("held_out_limit", mode="before")
+    @classmethod
+    def _read_limit(cls, value: Any) -> Any:
+        if value is None or value == "none":
+            return value
+        if not isinstance(value, int | str) or not re.fullmatch(r"[1-9]\d{0,11}", str(value)):
+            raise ValueError(f"must be 1 or more, or none for no limit, got {value!r}")
+        return int(value)
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -99,7 +110,7 @@ class Plan:
         order = (
             *("dataset", "label", "classes", "method", "exemplars", "correction_penalty", "seed"),
             *("class_order", "order_seed", "fingerprint", "step_sizes", "memory", "held_out"),
-            *("recipe", "compile"),
+            *("held_out_limit", "recipe", "compile"),
         )
         both = {**protocol, **learning}
         flat = {name: both[name] for name in order}
@@ -114,6 +125,7 @@ class Plan:
         # Recipe, and not the value that the recipe of this name has today.
         learning["recipe"] = checked(Recipe, settings["recipe"], under="recipe.")
         checked_protocol = checked(Protocol, protocol)
+        learning.setdefault("held_out_limit", None)  # recorded before there was a limit
         learning["num_classes"] = sum(checked_protocol.step_sizes)
         return cls(checked_protocol, checked(Learning, learning))
 
@@ -136,6 +148,7 @@ def learning_for(
         "epochs": config.epochs,
         "memory": config.memory or MemoryBudget(images=defaults.memory),
         "held_out": config.held_out or defaults.held_out,
+        "held_out_limit": _limit(config, defaults),
         "exemplars": config.exemplars,
         "correction_penalty": config.correction_penalty,
         "seed": config.seed,
@@ -143,6 +156,12 @@ def learning_for(
         "num_classes": num_classes,
     }
     return checked(Learning, values)
+
+
+def _limit(config: RunConfig, defaults: Defaults) -> int | None:
+    if config.held_out_limit == "none":
+        return None
+    return config.held_out_limit or defaults.held_out_limit
 
 
 def load_settings(

@@ -13,6 +13,7 @@ class Defaults(NamedTuple):
     steps: int
     memory: int  # images
     held_out: float
+    held_out_limit: int | None = None  # of old classes; the paper has none
 
 
 DEFAULTS = {
@@ -20,13 +21,14 @@ DEFAULTS = {
     "imagenet100": Defaults(steps=10, memory=2000, held_out=0.1),
     "imagenet1000": Defaults(steps=10, memory=20_000, held_out=0.1),
     "celeb10000": Defaults(steps=10, memory=50_000, held_out=0.2),
-    "digits": Defaults(steps=5, memory=120, held_out=0.25),
+    "digits": Defaults(steps=5, memory=120, held_out=0.25, held_out_limit=1000),
 }
+OTHERS = Defaults(steps=5, memory=2000, held_out=0.1, held_out_limit=1000)
 
 
 def defaults_for(dataset: str) -> Defaults:
-    """The defaults of a data set. A data set that is not in DEFAULTS gets CIFAR-100's."""
-    return DEFAULTS.get(dataset, DEFAULTS["cifar100"])
+    """The defaults of a data set. Data of your own has the defaults in OTHERS."""
+    return DEFAULTS.get(dataset, OTHERS)
 
 
 class Protocol(Settings):

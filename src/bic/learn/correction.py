@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from bic.errors import HeldOutWarning
-from bic.learn.held_out import HeldOutLogits
+from bic.learn.held_out import HeldOutLogits, image_weights
+from bic.learn.newton import Array, minimise
 from bic.model.answers import Correction
 
-Array = npt.NDArray[np.float64]
-
-MAX_ITERATIONS = 100
 CHUNK = 2**18  # logits processed at a time
 FLAT = 1e-6  # curvature per image, for standardised logits, below which there is no optimum
 RIDGE = 1e-2  # pull per image towards the identity if the held-out set does not determine a fit
@@ -62,7 +60,7 @@ def _check_shapes(logits: Tensor, labels: Tensor) -> None:
 
 
 def fit_held_out(
-    parts: Sequence[HeldOutLogits], num_old: int, *, penalty: float = 0.0
+    parts: Sequence[HeldOutLogits], num_old: int, *, penalty: float = 0.0, warns: bool = True
 ) -> Correction:
     """`fit_correction` for logits that were reduced batch by batch, in one or several processes."""
     parts = [part for part in parts if part.count]
@@ -78,15 +76,19 @@ def fit_held_out(
     margin = np.concatenate([part.best_old for part in parts]) - problem.largest(point)
     shift_error = np.sqrt(np.linalg.inv(hessian)[1, 1])  # standard error of the shift
     unsettled = np.mean(np.abs(margin) < shift_error)
-    if is_flat or alpha <= 0 or unsettled > UNSETTLED:
-        num_classes = num_old + parts[0].new.shape[1]
-        warnings.warn(
-            f"the held-out set is too small to trust ({len(margin)} images of {num_classes} "
-            "classes do not determine the bias); use more memory or a larger held-out share",
-            HeldOutWarning,
-            stacklevel=2,
-        )
+    if warns and (is_flat or alpha <= 0 or unsettled > UNSETTLED):
+        warn_too_small(len(margin), num_old + parts[0].new.shape[1])
     return correction
+
+
+def warn_too_small(num_images: int, num_classes: int) -> None:
+    """Warn that the held-out images do not determine a fit."""
+    warnings.warn(
+        f"the held-out set is too small to trust ({num_images} images of {num_classes} "
+        "classes do not determine the bias); use more memory or a larger held-out share",
+        HeldOutWarning,
+        stacklevel=3,
+    )
 
 
 class _Problem:
@@ -118,9 +120,7 @@ class _Problem:
         self.is_new = (labels >= num_old).astype(np.float64)
         own = _concatenated([part.own for part in parts])
         self.own = np.where(self.is_new > 0, self._standardised(own), own)
-        # All classes count equally; the weights sum to the number of images.
-        counts = np.bincount(labels)
-        self.weight = len(labels) / np.count_nonzero(counts) / counts[labels]
+        self.weight = image_weights(labels, num_old, num_old + parts[0].new.shape[1])
 
     def _standardised(self, logits: npt.NDArray[Any]) -> Array:
         return np.asarray((logits.astype(np.float64) - self.centre) / self.scale)
@@ -135,28 +135,8 @@ class _Problem:
 
     def solve(self, *, ridge: float) -> tuple[Array, Array]:
         """(slope, shift) at the optimum, and the Hessian there."""
-        point = self.identity
-        loss, gradient, hessian = self.loss(point, ridge)
-        damping = 1.0  # bounds the step where there is no curvature; fades with the gradient
-        for _ in range(MAX_ITERATIONS):
-            size = float(np.linalg.norm(gradient))
-            if size <= 1e-14 * len(self.weight):
-                break
-            step = np.linalg.solve(hessian + damping * size * np.eye(2), gradient)
-            decrease = float(gradient @ step)
-            trial = self.loss(point - step, ridge)
-            # For smaller decreases, rounding dominates the loss, and only the gradient can decide.
-            is_last = decrease <= 1e-13 * abs(loss)
-            has_decreased = trial[0] <= loss - 0.25 * decrease
-            if has_decreased or (is_last and np.linalg.norm(trial[1]) < size):
-                point = point - step
-                loss, gradient, hessian = trial
-                damping = max(damping / 10, 1e-9)
-            elif is_last:
-                break
-            else:
-                damping *= 10
-        return point, hessian
+        num_images = len(self.weight)
+        return minimise(lambda point: self.loss(point, ridge), self.identity, num_images=num_images)
 
     def loss(self, point: Array, ridge: float) -> tuple[float, Array, Array]:
         """Loss, gradient [2] and Hessian [2, 2]. `ridge` pulls towards the identity."""

@@ -1,12 +1,16 @@
 """The logits of held-out images, reduced to what stage 2 needs."""
 
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bic.compute.distributed import gathered_objects, world
 from bic.data.batches import plain_batches
-from bic.data.images import ImageSet
-from bic.model.answers import PreviousNetwork
+from bic.data.images import ImageSet, Labels
+from bic.model.answers import PreviousNetwork, cosines
 from bic.model.network import Network
 from bic.progress import Progress
 
@@ -53,6 +57,31 @@ class HeldOutLogits:
         return self
 
 
+@dataclass
+class LogitsAndCosines:
+    """What the fit of a blend needs from held-out images: logits and cosines [images, classes]."""
+
+    labels: Labels
+    logits: Tensor
+    cosines: Tensor
+
+
+def image_weights(labels: Labels, num_old: int, num_classes: int) -> npt.NDArray[np.float64]:
+    """The weight of each held-out image in a fit; the weights sum to the number of images.
+
+    The old classes together count n and the new classes together m, even if only some of them have
+    held-out images. Within the old classes and within the new ones, all classes count equally.
+    """
+    counts = np.bincount(labels, minlength=num_classes)
+    is_present = counts > 0
+    weights = np.empty(num_classes)
+    for group in (slice(0, num_old), slice(num_old, num_classes)):
+        size = len(counts[group])
+        num_present = max(1, int(np.count_nonzero(is_present[group])))
+        weights[group] = len(labels) / num_classes * (size / num_present)
+    return np.asarray(weights[labels] / counts[labels])
+
+
 @torch.no_grad()
 def held_out_logits(
     network: Network,
@@ -78,3 +107,33 @@ def held_out_logits(
             held_out.add(logits, torch.from_numpy(images.labels[indices]))
             task.advance(len(indices))
     return gathered_objects(held_out.trimmed())
+
+
+@torch.no_grad()
+def logits_and_cosines(
+    network: Network,
+    images: ImageSet,
+    means: Tensor,
+    progress: Progress,
+    previous: PreviousNetwork | None = None,
+) -> list[LogitsAndCosines]:
+    """The logits of held-out images and their cosines to class means, one part per process."""
+    network.eval()
+    shape = (len(world().share(images.everything)), network.num_classes)
+    part = LogitsAndCosines(np.empty(shape[0], np.int64), torch.empty(shape), torch.empty(shape))
+    count = 0
+    with progress.task("comparing with class means", len(images)) as task:
+        for pixels, indices in plain_batches(images, num_outputs=2 * network.num_classes):
+            pixels = pixels.to(network.device)
+            features = network.features(pixels)
+            logits = network.head_logits(features)
+            if previous is not None:
+                logits = previous.blend(logits, pixels)
+            rows = slice(count, count + len(indices))
+            count += len(indices)
+            part.labels[rows] = images.labels[indices]
+            part.logits[rows] = logits
+            part.cosines[rows] = cosines(features, means)
+            task.advance(len(indices))
+    filled = LogitsAndCosines(part.labels[:count], part.logits[:count], part.cosines[:count])
+    return gathered_objects(filled)

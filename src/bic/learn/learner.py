@@ -164,7 +164,12 @@ class Learner:
 
     def _empty_memory(self, preprocessing: Preprocessing) -> Memory:
         held_out = self.learning.held_out if self.method.corrects else 0.0
-        return Memory(self.learning.memory, held_out, preprocessing)
+        return Memory(
+            self.learning.memory,
+            held_out,
+            preprocessing,
+            held_out_limit=self.learning.held_out_limit,
+        )
 
     def _with_quickest_precision(self, step: Step) -> Learning:
         """The settings with the precision that trains fastest on these images here."""

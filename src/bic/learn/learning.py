@@ -64,6 +64,8 @@ class Learning(Settings):
     method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
     memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
     held_out: float = Field(0.1, gt=0, lt=1)  # share of the exemplars that is held out
+    # At most this many held-out exemplars of old classes. None: no limit, as in the paper.
+    held_out_limit: int | None = Field(1000, ge=1)
     exemplars: Literal["herding", "random"] = "herding"  # how exemplars are chosen
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
     correction_penalty: float = Field(0.0, ge=0)

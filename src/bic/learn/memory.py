@@ -35,11 +35,22 @@ class Memory:
     `held_out` is the share f of each class's exemplars that is never trained on; it is 0 for
     methods without a correction. Held-out images are drawn when their class is new and keep that
     order. When the budget per class shrinks, both parts are cut from the end.
+
+    `held_out_limit` bounds the held-out exemplars of old classes: `release` chooses which classes
+    keep holding out.
     """
 
-    def __init__(self, budget: MemoryBudget, held_out: float, preprocessing: Preprocessing) -> None:
+    def __init__(
+        self,
+        budget: MemoryBudget,
+        held_out: float,
+        preprocessing: Preprocessing,
+        *,
+        held_out_limit: int | None = None,
+    ) -> None:
         self.budget = budget
         self.held_out = held_out
+        self.held_out_limit = held_out_limit
         self.preprocessing = preprocessing
         self.classes: dict[int, ClassMemory] = {}
 
@@ -50,6 +61,12 @@ class Memory:
         """The exemplars that may be trained on, of all classes or of some."""
         chosen = self.classes if classes is None else classes
         return self._images({label: self.classes[label].train for label in chosen})
+
+    def all_images(self) -> ImageSet:
+        """All exemplars, trained on or held out."""
+        return self._images(
+            {label: kept.train + kept.held_out for label, kept in self.classes.items()}
+        )
 
     def held_out_images(self) -> ImageSet:
         return self._images({label: kept.held_out for label, kept in self.classes.items()})
@@ -74,12 +91,36 @@ class Memory:
             return 0
         return max(1, math.floor(self.held_out * num_images + ROUNDING))
 
+    def release(self, draws: np.random.Generator) -> None:
+        """Let old classes train on their held-out images, so that the limit is kept.
+
+        Every class has a rank in a random draw: `draws` must be the same in every step. The classes
+        that come first keep holding out. A class that is released never holds out again, nor does
+        any class after it in the draw, so that those that hold out stay a fair sample of all.
+        """
+        if self.held_out_limit is None or not self.classes:
+            return
+        place = draws.random(max(self.classes) + 1)
+        in_draw = sorted(self.classes, key=lambda label: float(place[label]))
+        room = self.held_out_limit
+        first = self.classes[in_draw[0]]
+        first.train += first.held_out[room:]
+        first.held_out = first.held_out[:room]
+        is_full = False
+        for label in in_draw:
+            kept = self.classes[label]
+            room -= len(kept.held_out)
+            is_full = is_full or room < 0 or not kept.held_out
+            if is_full:
+                kept.train = kept.train + kept.held_out
+                kept.held_out = []
+
     def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
         """The images of a step to train on, and those to hold out in the order of a random draw.
 
         A new class holds out the same number of images as an old class, so that the held-out set is
         balanced. A known class holds out the share f of its new images until it has reached the
-        same number.
+        same number, unless it was released.
         No class holds out more than f of its images (but at least one): most are needed for
         training.
         """
@@ -88,6 +129,8 @@ class Memory:
         for label, members in by_class(images.labels).items():
             if label in self.classes:
                 missing = max(0, target - len(self.classes[label].held_out))
+                if self.held_out_limit is not None and not self.classes[label].held_out:
+                    missing = 0
                 share = math.floor(self.held_out * len(members) + ROUNDING)
                 count = min(missing, share)
             else:
@@ -128,7 +171,7 @@ class Memory:
             kept.held_out = kept.held_out + held_out.get(label, [])
         for kept in self.classes.values():
             num_train, num_held_out = self._fitting(kept, num_seen)
-            if num_train == 0 or (self.held_out and num_held_out == 0):
+            if num_train == 0 or (kept.held_out and num_held_out == 0):
                 raise UserError(
                     f"the memory is too small for {num_seen} classes of such images",
                     "raise {memory}",

@@ -46,7 +46,9 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
     contents = files.read_folder(place, (DESCRIPTION, WEIGHTS, MEMORY, LEARNING))
     model = model_of(contents, place, trust=trust)
     try:
-        learning = Learning(**upgraded(json.loads(contents[LEARNING])))
+        recorded = upgraded(json.loads(contents[LEARNING]))
+        recorded.setdefault("held_out_limit", None)  # recorded before there was a limit
+        learning = Learning(**recorded)
         memory = read_memory(contents[MEMORY])
         if learning.recipe.backbone != model.backbone:
             raise ValueError("its settings name another backbone than its model")

@@ -1,21 +1,25 @@
 """Stage 2: fit the correction of the bias on held-out images, with everything else frozen."""
 
 import numpy as np
+from torch import Tensor
 
 from bic.data.images import ImageSet
+from bic.learn.blend import fit_blend
 from bic.learn.correction import fit_held_out
-from bic.learn.held_out import held_out_logits
+from bic.learn.held_out import held_out_logits, logits_and_cosines
 from bic.learn.lesson import Lesson
-from bic.learn.memory import by_class
+from bic.learn.memory import Memory, by_class
 from bic.learn.teacher import Teacher
 from bic.model.answers import (
     Answer,
     BlendedHead,
     CorrectedHead,
     Correction,
+    HeadAndMeans,
     PreviousNetwork,
     RawHead,
 )
+from bic.model.features import class_means
 from bic.model.model import Model
 
 
@@ -58,7 +62,50 @@ def _fit(
     previous: PreviousNetwork | None = None,
 ) -> Correction:
     parts = held_out_logits(model.network, images, num_old, lesson.progress, previous)
-    return fit_held_out(parts, num_old, penalty=lesson.learning.correction_penalty)
+    # The fit of the blend, which follows, has its own warning.
+    warns = lesson.method.answer != "head and means"
+    return fit_held_out(parts, num_old, penalty=lesson.learning.correction_penalty, warns=warns)
+
+
+def head_and_means(
+    lesson: Lesson, model: Model, memory: Memory, *, before: Model | None, held_out: ImageSet
+) -> HeadAndMeans:
+    """The answer that blends the head, as stage 2 left it, with the means of exemplars.
+
+    The blend is fitted with the means of trained exemplars. Held-out exemplars join the means
+    afterwards.
+    """
+    num_old = 0 if before is None else len(before.classes)
+    if before is not None and not lesson.step.new_classes:
+        num_old = 0 if before.correction is None else before.correction.num_old
+    images = _fitted_on(lesson, held_out, num_old)
+    previous = model.answer.previous if isinstance(model.answer, BlendedHead) else None
+    means = means_of(lesson, model, memory.train_images())
+    parts = logits_and_cosines(model.network, images, means, lesson.progress, previous)
+    return HeadAndMeans(
+        means_of(lesson, model, memory.all_images()),
+        fit_blend(parts, num_old, penalty=lesson.learning.correction_penalty),
+        teacher_correction=model.answer.teacher_correction,
+        previous=previous,
+    )
+
+
+def means_of(lesson: Lesson, model: Model, exemplars: ImageSet) -> Tensor:
+    """Class means. Mirrored exemplars join them if the network is trained on mirrored images."""
+    flips = lesson.learning.recipe.augmentation.flip
+    mirrored = flips and model.preprocessing.size is not None
+    return class_means(model.network, exemplars, lesson.progress, mirrored=mirrored)
+
+
+def _fitted_on(lesson: Lesson, held_out: ImageSet, num_old: int) -> ImageSet:
+    """The held-out images, with a random sample of those of new classes if they are too many."""
+    limit = lesson.learning.held_out_limit
+    new = np.flatnonzero(held_out.labels >= num_old)
+    if limit is None or len(new) <= limit:
+        return held_out
+    old = np.flatnonzero(held_out.labels < num_old)
+    sample = lesson.draws("fit").permutation(new)[:limit]
+    return held_out.select(np.concatenate([old, np.sort(sample)]))
 
 
 def _sample(lesson: Lesson, images: ImageSet, *, like: ImageSet) -> ImageSet:

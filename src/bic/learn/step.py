@@ -10,11 +10,11 @@ from bic.learn.lesson import Learned, Lesson
 from bic.learn.memory import Memory
 from bic.learn.retrained_head import retrained_head
 from bic.learn.stage1 import grown, train_network
-from bic.learn.stage2 import corrected_answer
+from bic.learn.stage2 import corrected_answer, head_and_means, means_of
 from bic.learn.teacher import Teacher
 from bic.model.answers import Answer, NearestMean
-from bic.model.features import class_means
 from bic.model.model import Model
+from bic.randomness import generator
 
 
 def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Model, Learned]:
@@ -24,6 +24,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     """
     method = lesson.method
     step = lesson.step
+    memory.release(generator(lesson.learning.seed, "who holds out"))
     trained, held_out = memory.split(step.train, lesson.draws("held out"))
     new = step.train.select(trained)
     new_held_out = step.train.select(held_out)
@@ -49,7 +50,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     with lesson.timed("memory"):
         if method.keeps_exemplars:
             remember(lesson, model, memory, new=new, held_out=held_out)
-        model.answer = _final_answer(lesson, model, memory)
+        model.answer = _final_answer(lesson, model, memory, before, all_held_out)
     return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds)
 
 
@@ -59,16 +60,14 @@ def _check_readable(images: ImageSet) -> None:
         deque(plain_batches(images), maxlen=0)
 
 
-def _final_answer(lesson: Lesson, model: Model, memory: Memory) -> Answer:
-    """The answer of a method that does not use the head; otherwise the answer that there is."""
+def _final_answer(
+    lesson: Lesson, model: Model, memory: Memory, before: Model | None, held_out: ImageSet
+) -> Answer:
+    """The answer of a method that uses more than the head; otherwise the answer that there is."""
     if lesson.method.sees_old_data == "head":
         return retrained_head(lesson, model)
     if lesson.method.answer == "nearest mean":
-        # Mirrored exemplars join the means if the network is trained on mirrored images.
-        flips = lesson.learning.recipe.augmentation.flip
-        mirrored = flips and model.preprocessing.size is not None
-        means = class_means(
-            model.network, memory.train_images(), lesson.progress, mirrored=mirrored
-        )
-        return NearestMean(means)
+        return NearestMean(means_of(lesson, model, memory.train_images()))
+    if lesson.method.answer == "head and means":
+        return head_and_means(lesson, model, memory, before=before, held_out=held_out)
     return model.answer

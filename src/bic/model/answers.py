@@ -32,6 +32,26 @@ class Correction:
         return logits
 
 
+@dataclass(frozen=True)
+class Blend:
+    """Corrected logits plus cosines to class means, in four numbers.
+
+    With o_k the logit of class k and c_k the cosine between the feature and the mean of the class:
+    q_k = a·o_k + γ·c_k for old classes, q_k = α·o_k + β + γ·c_k for new ones. `head` is a, `means`
+    is γ, and `correction` has α and β. This is not in the paper; a = 1 and γ = 0 is its form.
+    """
+
+    head: float
+    means: float
+    correction: Correction
+
+    def apply(self, logits: Tensor, cosines: Tensor) -> Tensor:
+        """Final logits [..., classes] from raw logits and cosines of the same shape."""
+        blended = self.correction.apply(logits)
+        blended[..., : self.correction.num_old] *= self.head
+        return blended.add_(cosines, alpha=self.means)
+
+
 class Outputs(NamedTuple):
     """A network's outputs for a batch: what an answer can use."""
 
@@ -165,6 +185,56 @@ class BlendedHead(Answer):
             "share": self.previous.share,
             "previous_correction": _optional(self.previous.correction),
         }
+
+
+class HeadAndMeans(Answer):
+    """The corrected head and class means [classes, features], weighed by a Blend.
+
+    With a previous network, the logits are first blended with its logits.
+    """
+
+    kind = "head and means"
+    means: Tensor
+
+    def __init__(
+        self,
+        means: Tensor,
+        blend: Blend,
+        *,
+        teacher_correction: Correction | None,
+        previous: PreviousNetwork | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("means", means)
+        self.blend = blend
+        if blend.correction.num_old:  # the first step has no bias to correct
+            self.correction = blend.correction
+        self.teacher_correction = teacher_correction
+        self.previous = previous
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        logits = outputs.logits
+        if self.previous is not None:
+            logits = self.previous.blend(logits, outputs.images)
+        return self.blend.apply(logits, cosines(outputs.features, self.means))
+
+    def description(self) -> dict[str, Any]:
+        described = {
+            "kind": self.kind,
+            "correction": asdict(self.blend.correction),
+            "teacher_correction": _optional(self.teacher_correction),
+            "head": self.blend.head,
+            "means": self.blend.means,
+        }
+        if self.previous is not None:
+            described["share"] = self.previous.share
+            described["previous_correction"] = _optional(self.previous.correction)
+        return described
+
+
+def cosines(features: Tensor, means: Tensor) -> Tensor:
+    """Cosines [batch, classes] between features and class means of length 1 (0: no feature)."""
+    return F.linear(F.normalize(features, dim=1), means)
 
 
 def _optional(correction: Correction | None) -> dict[str, Any] | None:

@@ -15,9 +15,11 @@ from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import (
     Answer,
+    Blend,
     BlendedHead,
     CorrectedHead,
     Correction,
+    HeadAndMeans,
     NearestMean,
     PreviousNetwork,
     RawHead,
@@ -31,6 +33,7 @@ FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place 
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 MAX_SIZE = 8192  # pixels
+PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
 
 
 class Strict(BaseModel):
@@ -49,6 +52,8 @@ class AnswerDescription(Strict):
     teacher_correction: CorrectionDescription | None = None
     previous_correction: CorrectionDescription | None = None
     share: float = Field(0.0, ge=0, lt=1)
+    head: float = 1.0
+    means: float = 0.0
 
 
 class PreprocessingDescription(Strict):
@@ -232,18 +237,30 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
     if described.kind == RetrainedHead.kind:
         weight = _of_shape(state["weight"], shape).clone()
         return RetrainedHead(weight, _of_shape(state["bias"], shape[:1]).clone())
-    if described.kind == BlendedHead.kind:
-        previous = _network(
-            model.backbone, model.preprocessing, _under(state, "previous.network."), trust=trust
+    if described.kind == HeadAndMeans.kind:
+        has_previous = any(name.startswith(PREVIOUS) for name in state)
+        return HeadAndMeans(
+            _of_shape(state["means"], shape).clone(),
+            Blend(described.head, described.means, _needed(described.correction)),
+            teacher_correction=_correction(described.teacher_correction),
+            previous=_previous(described, state, model, trust=trust) if has_previous else None,
         )
-        if previous.num_classes > len(model.classes):
-            raise ValueError("its previous network knows more classes than it does")
+    if described.kind == BlendedHead.kind:
         return BlendedHead(
-            PreviousNetwork(previous, _correction(described.previous_correction), described.share),
+            _previous(described, state, model, trust=trust),
             _needed(described.correction),
             _correction(described.teacher_correction),
         )
     raise ValueError(f"unknown answer {described.kind!r}")
+
+
+def _previous(
+    described: AnswerDescription, state: Tensors, model: Model, *, trust: bool
+) -> PreviousNetwork:
+    network = _network(model.backbone, model.preprocessing, _under(state, PREVIOUS), trust=trust)
+    if network.num_classes > len(model.classes):
+        raise ValueError("its previous network knows more classes than it does")
+    return PreviousNetwork(network, _correction(described.previous_correction), described.share)
 
 
 def _of_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

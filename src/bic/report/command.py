@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from bic.lab.protocol import DEFAULTS
+from bic.lab.protocol import DEFAULTS, defaults_for
 
 # Settings that `bic run` has no flag for, besides those inside a table such as recipe.
 WITHOUT_FLAG = ("class_order", "correction_penalty")
@@ -50,8 +50,11 @@ def asked_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     precision = plan["recipe"]["precision"]
     if precision != "float32":
         recipe["precision"] = precision
+    limit = plan["held_out_limit"]
+    is_default = limit == defaults_for(str(plan["dataset"])).held_out_limit
     return {
         **{name: plan[name] for name in IN_BOTH},
+        "held_out_limit": None if is_default else limit or "none",
         "recipe": recipe,
         "epochs": plan["recipe"]["epochs"],
         "backbone": plan["recipe"]["backbone"],

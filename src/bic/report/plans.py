@@ -27,6 +27,7 @@ def plan_of(config: Mapping[str, Any]) -> Settings:
     if not is_known:  # a plug-in's method, which is not loaded here
         names -= {"method", "method_settings"}
     learning = {name: config[name] for name in names if name in config}
+    learning.setdefault("held_out_limit", None)  # recorded before there was a limit
     learning["recipe"] = checked(Recipe, config.get("recipe", {}), under="recipe.")
     protocol = {name: config[name] for name in Protocol.model_fields if name in config}
     plan = Plan(checked(Protocol, protocol), checked(Learning, learning)).settings()

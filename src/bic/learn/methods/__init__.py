@@ -14,6 +14,7 @@ FILES = (
     "wa",
     "distill",
     "bic",
+    "bic_means",
     "bic_trained",
     "fc_retrain",
     "joint",

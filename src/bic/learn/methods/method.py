@@ -43,7 +43,7 @@ class Method:
     corrects: bool = False  # holds images out and fits a correction on them
     # "trained" fits on the same number of trained images, to show why that fails (Fig. 5).
     corrects_on: Literal["held out", "trained"] = "held out"
-    answer: Literal["head", "nearest mean"] = "head"
+    answer: Literal["head", "nearest mean", "head and means"] = "head"
     sees_old_data: Literal["never", "head", "network"] = "never"
     starts_afresh: bool = False  # new weights in every step
     after_training: AfterTraining | None = None  # from the second step on

@@ -1,0 +1,139 @@
+"""bic-means: bic's training, and an answer that blends the head with class means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.learners import (
+    are_equal,
+    arrays_of,
+    features_of,
+    learn,
+    normalised,
+    pixels_of,
+    state_of,
+    toy_learner,
+    toy_steps,
+)
+from support.toy import toy_dataset
+
+import bic.learn.stage2
+from bic import Dataset, ImageSet, Learner, Model
+from bic.learn.blend import fit_blend
+from bic.learn.held_out import LogitsAndCosines
+from bic.model.answers import HeadAndMeans, cosines
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+AMPLE = 1000  # a memory that keeps every image
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return toy_dataset(0.6)
+
+
+def answer_of(learner: Learner) -> HeadAndMeans:
+    assert isinstance(learner.model.answer, HeadAndMeans)
+    return learner.model.answer
+
+
+def means_by_hand(learner: Learner, images: ImageSet) -> torch.Tensor:
+    """The renormalised mean of each class's normalised features. The demo recipe has no flips."""
+    features = normalised(features_of(learner, pixels_of(images)).double())
+    labels = torch.from_numpy(images.labels)
+    means = [features[labels == label].mean(dim=0) for label in range(int(labels.max()) + 1)]
+    return normalised(torch.stack(means)).float()
+
+
+def test_training_is_that_of_bic_and_so_is_the_correction_of_the_teacher(dataset: Dataset) -> None:
+    learner = toy_learner("bic-means")
+    plain = toy_learner("bic")
+    for step in toy_steps(dataset):
+        learn(learner, step)
+        learn(plain, step)
+        assert are_equal(state_of(learner), state_of(plain))
+        assert answer_of(learner).teacher_correction == plain.model.correction
+
+
+def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
+    learner = toy_learner("bic-means", memory=AMPLE)
+    for step in toy_steps(dataset):
+        learn(learner, step)
+        answer = answer_of(learner)
+        memory = learner.memory
+        torch.testing.assert_close(answer.means, means_by_hand(learner, memory.all_images()))
+        held_out = memory.held_out_images()
+        pixels = pixels_of(held_out)
+        raw, _ = learner.model.logits(pixels)
+        means = means_by_hand(learner, memory.train_images())
+        part = LogitsAndCosines(held_out.labels, raw, cosines(features_of(learner, pixels), means))
+        expected = fit_blend([part], 2 * (step.number - 1))
+        assert answer.blend.head == pytest.approx(expected.head, rel=1e-4)
+        assert answer.blend.means == pytest.approx(expected.means, rel=1e-4)
+        assert answer.blend.correction.alpha == pytest.approx(expected.correction.alpha, rel=1e-4)
+
+
+def test_a_step_of_known_classes_fits_the_blend_again(dataset: Dataset) -> None:
+    learner = toy_learner("bic-means")
+    learner.learn(*arrays_of(dataset.train, "ab"))
+    learner.learn(*arrays_of(dataset.train, "ab"))
+    assert learner.model.correction is None  # there is still no bias to correct
+    learner.learn(*arrays_of(dataset.train, "cd"))
+    before = answer_of(learner).blend
+    learner.learn(*arrays_of(dataset.test, "bc"))
+    after = answer_of(learner).blend
+    assert after.correction.num_old == before.correction.num_old == 2
+    assert after != before
+
+
+def test_the_share_of_the_previous_network_is_part_of_the_answer(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    learner = toy_learner("bic-means", method_settings={"previous_share": 0.5})
+    for step in toy_steps(dataset):
+        learn(learner, step)
+        assert (answer_of(learner).previous is not None) == (step.number > 1)
+    pixels = pixels_of(dataset.test)
+    learner.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
+    assert torch.equal(loaded.logits(pixels)[1], learner.model.logits(pixels)[1])
+
+
+def test_no_more_new_images_than_the_limit_are_fitted_on(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    compute = bic.learn.stage2.logits_and_cosines
+
+    def watched(network: Any, images: ImageSet, *rest: Any) -> list[LogitsAndCosines]:
+        counts.append(np.bincount(images.labels, minlength=6).tolist())
+        return compute(network, images, *rest)
+
+    monkeypatch.setattr(bic.learn.stage2, "logits_and_cosines", watched)
+    learner = toy_learner("bic-means", memory=AMPLE, held_out_limit=8)
+    for step in toy_steps(dataset):
+        learn(learner, step)
+    # Seven images of each class are held out, and so one old class of seven stays in the draw.
+    assert [sum(first) for first in counts] == [8, 7 + 8, 7 + 8]
+    assert sorted(counts[2][:4]) == [0, 0, 0, 7]
+
+
+def test_a_learner_that_is_saved_and_loaded_learns_the_same(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    learner = toy_learner("bic-means", held_out_limit=8)
+    first, second, third = toy_steps(dataset)
+    learn(learner, first)
+    learn(learner, second)
+    learner.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved")
+    assert loaded.learning.held_out_limit == 8
+    learn(learner, third)
+    learn(loaded, third)
+    pixels = pixels_of(dataset.test)
+    assert torch.equal(loaded.model.logits(pixels)[1], learner.model.logits(pixels)[1])
