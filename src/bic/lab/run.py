@@ -29,10 +29,11 @@ from bic.lab.steps import class_order, protocol_steps
 from bic.learn.learner import Learner
 from bic.learn.lesson import Learned
 from bic.learn.methods import find_method
+from bic.model.answers import HeadAndMeans
 from bic.model.evaluate import evaluate, forgetting
 from bic.model.model import Model
 from bic.progress import Progress
-from bic.store.results import Result, StepResult
+from bic.store.results import BlendResult, Result, StepResult
 from bic.store.run_folder import RunFolder
 from bic.version import __version__
 
@@ -244,11 +245,23 @@ def _test(
         **metrics,
         alpha=None if correction is None else correction.alpha,
         beta=None if correction is None else correction.beta,
+        blend=_blend_of(model),
         forgetting=forgetting([*accuracies, metrics["top1_per_group"]]),
         num_train=learned.num_train,
         num_held_out=learned.num_held_out,
         num_exemplars=learned.num_exemplars,
         seconds={**learned.seconds, "evaluate": time.perf_counter() - start},
+    )
+
+
+def _blend_of(model: Model) -> BlendResult | None:
+    """The four numbers of an answer that also uses class means."""
+    if not isinstance(model.answer, HeadAndMeans):
+        return None
+    blend = model.answer.blend
+    correction = blend.correction
+    return BlendResult(
+        head=blend.head, alpha=correction.alpha, beta=correction.beta, means=blend.means
     )
 
 

@@ -85,6 +85,7 @@ def head_and_means(
     return HeadAndMeans(
         means_of(lesson, model, memory.all_images()),
         fit_blend(parts, num_old, penalty=lesson.learning.correction_penalty),
+        correction=model.answer.correction,
         teacher_correction=model.answer.teacher_correction,
         previous=previous,
     )

@@ -63,8 +63,8 @@ class Outputs(NamedTuple):
 class Answer(nn.Module):
     """Maps a network's outputs to final logits [batch, classes].
 
-    `correction` corrects the final logits and is reported; `teacher_correction` corrects the
-    network's own logits when the model teaches the next step. They differ only for BlendedHead.
+    `correction` corrects the logits and is reported; `teacher_correction` corrects the network's own
+    logits when the model teaches the next step. They differ if a previous network has a share.
     """
 
     kind: ClassVar[str]
@@ -190,7 +190,8 @@ class BlendedHead(Answer):
 class HeadAndMeans(Answer):
     """The corrected head and class means [classes, features], weighed by a Blend.
 
-    With a previous network, the logits are first blended with its logits.
+    `correction` is that of the head without the means; it is reported and not used here. With a
+    previous network, the logits are first blended with its logits.
     """
 
     kind = "head and means"
@@ -201,14 +202,14 @@ class HeadAndMeans(Answer):
         means: Tensor,
         blend: Blend,
         *,
+        correction: Correction | None,
         teacher_correction: Correction | None,
         previous: PreviousNetwork | None = None,
     ) -> None:
         super().__init__()
         self.register_buffer("means", means)
         self.blend = blend
-        if blend.correction.num_old:  # the first step has no bias to correct
-            self.correction = blend.correction
+        self.correction = correction
         self.teacher_correction = teacher_correction
         self.previous = previous
 
@@ -219,12 +220,11 @@ class HeadAndMeans(Answer):
         return self.blend.apply(logits, cosines(outputs.features, self.means))
 
     def description(self) -> dict[str, Any]:
-        described = {
+        described: dict[str, Any] = {
             "kind": self.kind,
-            "correction": asdict(self.blend.correction),
+            "correction": _optional(self.correction),
             "teacher_correction": _optional(self.teacher_correction),
-            "head": self.blend.head,
-            "means": self.blend.means,
+            "blend": asdict(self.blend),
         }
         if self.previous is not None:
             described["share"] = self.previous.share

@@ -46,14 +46,19 @@ class CorrectionDescription(Strict):
     num_old: int = Field(ge=0)
 
 
+class BlendDescription(Strict):
+    head: float
+    means: float
+    correction: CorrectionDescription
+
+
 class AnswerDescription(Strict):
     kind: str
     correction: CorrectionDescription | None = None
     teacher_correction: CorrectionDescription | None = None
     previous_correction: CorrectionDescription | None = None
     share: float = Field(0.0, ge=0, lt=1)
-    head: float = 1.0
-    means: float = 0.0
+    blend: BlendDescription | None = None
 
 
 class PreprocessingDescription(Strict):
@@ -241,7 +246,8 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
         has_previous = any(name.startswith(PREVIOUS) for name in state)
         return HeadAndMeans(
             _of_shape(state["means"], shape).clone(),
-            Blend(described.head, described.means, _needed(described.correction)),
+            _blend(described.blend),
+            correction=_correction(described.correction),
             teacher_correction=_correction(described.teacher_correction),
             previous=_previous(described, state, model, trust=trust) if has_previous else None,
         )
@@ -273,6 +279,12 @@ def _needed(described: CorrectionDescription | None) -> Correction:
     if described is None:
         raise ValueError("its answer has no correction")
     return Correction(**described.model_dump())
+
+
+def _blend(described: BlendDescription | None) -> Blend:
+    if described is None:
+        raise ValueError("its answer has no blend")
+    return Blend(described.head, described.means, _needed(described.correction))
 
 
 def _correction(described: CorrectionDescription | None) -> Correction | None:

@@ -26,6 +26,15 @@ class Histogram(Record):
     counts: list[int]
 
 
+class BlendResult(Record):
+    """The weights of an answer that also uses class means: a, α, β and γ."""
+
+    head: float
+    alpha: float
+    beta: float
+    means: float
+
+
 class StepResult(Record):
     """One step of `result.json`. docs/reference/result-format.md says what each figure means."""
 
@@ -43,11 +52,16 @@ class StepResult(Record):
     head_norms: list[float] = Field([], exclude=True)  # of each class, in runs before 0.2
     alpha: float | None = None
     beta: float | None = None
+    blend: BlendResult | None = None  # only for methods that also use class means
     forgetting: float | None = None
     num_train: int = 0
     num_held_out: int = 0
     num_exemplars: int = 0
     seconds: dict[str, float] = {}
+
+    def content(self) -> dict[str, Any]:
+        """The step's part of `result.json`. Most methods have no blend, and then it is left out."""
+        return self.model_dump(mode="json", exclude={"blend"} if self.blend is None else None)
 
 
 class Result(Record):
@@ -94,7 +108,7 @@ class Result(Record):
             "average_incremental_top1": self.average_incremental_top1,
             "classes": self.classes,
             "made_with": self.made_with,
-            "steps": [step.model_dump(mode="json") for step in self.steps],
+            "steps": [step.content() for step in self.steps],
         }
 
 

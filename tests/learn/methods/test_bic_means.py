@@ -58,6 +58,7 @@ def test_training_is_that_of_bic_and_so_is_the_correction_of_the_teacher(dataset
         learn(plain, step)
         assert are_equal(state_of(learner), state_of(plain))
         assert answer_of(learner).teacher_correction == plain.model.correction
+        assert learner.model.correction == plain.model.correction
 
 
 def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
