@@ -71,3 +71,26 @@ def test_a_step_starts_from_the_network_of_the_step_before(dataset: Dataset) -> 
         parameter = dict(after.named_parameters())[name]
         torch.testing.assert_close(parameter[: len(value)], value, atol=1e-8, rtol=0)
     assert (before.num_classes, after.num_classes) == (2, 4)
+
+
+def test_the_weight_decay_can_fall_as_the_authors_code_lets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In step t of three equal steps it is 3/t times that of the recipe."""
+    phases = watch_phases(monkeypatch)
+    optimiser = {"weight_decay": 0.006, "weight_decay_by_share": True}
+    learner = toy_learner("distill", {"optimiser": optimiser}, num_classes=6)
+    for step in toy_steps(toy_dataset(0.6)):
+        learn(learner, step)
+    decays = [phases["stage 1", number].recipe.optimiser.weight_decay for number in (1, 2, 3)]
+    assert decays == pytest.approx([0.018, 0.009, 0.006])
+
+
+def test_the_weight_decay_stays_if_the_number_of_classes_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    phases = watch_phases(monkeypatch)
+    optimiser = {"weight_decay": 0.006, "weight_decay_by_share": True}
+    learner = toy_learner("distill", {"optimiser": optimiser}, num_classes=None)
+    learn(learner, toy_steps(toy_dataset(0.6))[0])
+    assert phases["stage 1", 1].recipe.optimiser.weight_decay == 0.006

@@ -22,6 +22,9 @@ class Optimiser(Settings):
     momentum: float = Field(0.9, gt=0, lt=1)  # of SGD and of Muon
     nesterov: bool = False  # use Nesterov momentum
     weight_decay: float = Field(0.0, ge=0)  # L2 penalty of the weights that SGD trains
+    # Divide the weight decay by the share of all classes that have been seen, if their number is
+    # known, as the authors' code does.
+    weight_decay_by_share: bool = False
     # Muon's learning rate, relative to the norm of a kernel. None: SGD for all weights.
     muon_rate: float | None = Field(None, gt=0)
     later_rate: float = Field(1.0, gt=0)  # factor of both learning rates from the second step on

@@ -66,15 +66,23 @@ def train_network(
 
 
 def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
-    """The recipe. For iCaRL, rates scale with the classes seen if their final number is unknown."""
+    """The recipe with the rate and the weight decay that this number of classes asks for.
+
+    For iCaRL, rates scale with the classes seen if their final number is unknown. With
+    `weight_decay_by_share`, the weight decay falls as the number of classes seen grows.
+    """
     recipe = lesson.learning.recipe
-    rate_per_class = lesson.method.rate_per_class
-    if rate_per_class is None or lesson.learning.num_classes is not None:
-        return recipe
-    scale = rate_per_class * num_seen
-    weight_decay = recipe.optimiser.weight_decay / scale
+    num_classes = lesson.learning.num_classes
+    rate_scale = 1.0
+    decay_divisor = 1.0
+    if lesson.method.rate_per_class is not None and num_classes is None:
+        rate_scale = lesson.method.rate_per_class * num_seen
+        decay_divisor = rate_scale
+    if recipe.optimiser.weight_decay_by_share and num_classes is not None:
+        decay_divisor = num_seen / num_classes
+    weight_decay = recipe.optimiser.weight_decay / decay_divisor
     optimiser = recipe.optimiser.model_copy(update={"weight_decay": weight_decay})
-    learning_rate = recipe.learning_rate * scale
+    learning_rate = recipe.learning_rate * rate_scale
     return recipe.model_copy(update={"learning_rate": learning_rate, "optimiser": optimiser})
 
 

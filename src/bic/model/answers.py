@@ -63,8 +63,8 @@ class Outputs(NamedTuple):
 class Answer(nn.Module):
     """Maps a network's outputs to final logits [batch, classes].
 
-    `correction` corrects the logits and is reported; `teacher_correction` corrects the network's own
-    logits when the model teaches the next step. They differ if a previous network has a share.
+    `correction` corrects the logits and is reported; `teacher_correction` corrects the network's
+    own logits when the model teaches the next step. They differ if a previous network has a share.
     """
 
     kind: ClassVar[str]
