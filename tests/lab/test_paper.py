@@ -148,7 +148,7 @@ def test_wrong_places_are_named_before_any_reading(tmp_path: Path) -> None:
             run_experiment("table5", out, recipe="fast", progress=Progress("quiet"), **options)
 
     refused("nowhere/cifar100 does not exist", data=["nowhere/cifar100"])
-    needed = "cifar10=x names no data set that is needed here; pass data=cifar100=PATH"
+    needed = 'cifar10=x names no data set that is needed here; pass data="cifar100=PATH"'
     refused(needed, data=["cifar10=x"])
     (tmp_path / "file").touch()
     refused("cannot write to .*file.*; choose another out", out=tmp_path / "file")

@@ -1,6 +1,5 @@
 """Stage 2: α and β, fitted to their optimum by Newton's method (§5.2 of the paper)."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bic.errors import HeldOutWarning
+from bic.errors import HeldOutWarning, warn
 from bic.learn.held_out import HeldOutLogits
 from bic.model.answers import Correction
 
@@ -80,11 +79,10 @@ def fit_held_out(
     unsettled = np.mean(np.abs(margin) < shift_error)
     if is_flat or alpha <= 0 or unsettled > UNSETTLED:
         num_classes = num_old + parts[0].new.shape[1]
-        warnings.warn(
+        warn(
             f"the held-out set is too small to trust ({len(margin)} images of {num_classes} "
             "classes do not determine the bias); use more memory or a larger held-out share",
             HeldOutWarning,
-            stacklevel=2,
         )
     return correction
 
