@@ -118,6 +118,18 @@ def test_furthest_checkpoint_of_a_step_is_loaded(folder: RunFolder) -> None:
     assert (loaded.phase, loaded.epoch) == ("balanced fine-tuning", 1)
 
 
+def test_checkpoint_of_an_older_version_is_read_under_the_present_names(folder: RunFolder) -> None:
+    tensors = {
+        name: torch.full((3,), float(number))
+        for number, name in enumerate(("module.mean", "module.deviation", "teacher.deviation"))
+    }
+    folder.save_checkpoint(Checkpoint(1, "balanced fine-tuning", 1, {}, tensors))
+    loaded = folder.load_checkpoint(1)
+    assert loaded is not None
+    values = {name: tensor.tolist() for name, tensor in loaded.tensors.items()}
+    assert values == {"module.mean": [0] * 3, "module.std": [1] * 3, "teacher.std": [2] * 3}
+
+
 def test_step_before_stays_until_the_next_is_saved(folder: RunFolder) -> None:
     (folder.checkpoints / "step-1").mkdir(parents=True)
     folder.save_checkpoint(checkpoint(2, "stage 1", 1))
