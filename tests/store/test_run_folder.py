@@ -66,6 +66,15 @@ def test_other_settings_are_refused_with_every_difference(folder: RunFolder) -> 
     assert caught.value.remedy == "choose another {out}"
 
 
+def test_of_many_differences_three_are_listed(folder: RunFolder) -> None:
+    folder.agree(ASKED, PLAN, unchanged)
+    other = {**PLAN, "seed": 3, "a": 1, "b": 2, "c": 3, "d": 4}
+    with pytest.raises(UserError) as caught:
+        folder.agree({"dataset": "toy", "seed": 3}, other, unchanged)
+    listed = "seed was 0 and is now 3; a was None and is now 1; b was None and is now 2"
+    assert caught.value.problem.endswith(f"({listed}; and 2 more)")
+
+
 def test_other_images_are_refused(folder: RunFolder) -> None:
     folder.agree(ASKED, PLAN, unchanged)
     with pytest.raises(UserError) as caught:
