@@ -1,6 +1,7 @@
 """How large a report is and how fast it loads.
 
     python benchmarks/report.py RUNS... [--rounds N]
+    python benchmarks/report.py RUN --picture docs/assets/report.png
 
 RUNS are folders of runs, and each gets a report. Made-up runs of any size will do:
 
@@ -10,6 +11,8 @@ RUNS are folders of runs, and each gets a report. Made-up runs of any size will 
 The time is measured in chromium, from the request of the page until its first chart is drawn: in a
 new browser, which has to compile plotly's script, and loaded again (median over the rounds). The
 machine should do nothing else.
+
+--picture draws a part of the report of one run instead: its bias and its confusions.
 """
 
 import argparse
@@ -22,6 +25,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from bic.report.page import write_report
+
+WIDTH = 1240  # pixels of the picture
+HEIGHT = 6000  # of the window: a chart is drawn when it is visible
+MARGIN = 16
 
 
 def seconds_to_load(browser: Browser, page: Path, rounds: int) -> list[float]:
@@ -53,17 +60,37 @@ def measure(runs: Path, folder: Path, browser: Browser, rounds: int) -> str:
     )
 
 
+def draw(run: Path, folder: Path, browser: Browser, picture: Path) -> None:
+    """Write the part of a run's report from the choice of the step to the confusion matrices."""
+    page = write_report([run], folder / "page.html")
+    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("#confusion-after .main-svg")
+    tab.wait_for_timeout(1000)  # milliseconds, for the other charts
+    top = tab.locator("#inspect .toolbar").bounding_box()
+    end = tab.locator("#confusion-after").bounding_box()
+    assert top is not None
+    assert end is not None
+    height = end["y"] + end["height"] - top["y"]
+    area = {"x": 0, "y": top["y"] - MARGIN, "width": WIDTH, "height": height + 2 * MARGIN}
+    tab.screenshot(path=picture, full_page=True, clip=area)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--picture", type=Path, help="the PNG file to draw")
     options = parser.parse_args()
     chromium = shutil.which("chromium")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         for runs in options.runs:
             # A new browser has compiled nothing yet.
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            print(measure(runs, Path(folder), browser, options.rounds), flush=True)
+            if options.picture is not None:
+                draw(runs, Path(folder), browser, options.picture)
+            else:
+                print(measure(runs, Path(folder), browser, options.rounds), flush=True)
             browser.close()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError, field_validator
 
-from bic import UserError
+from bic import RunConfig, UserError
 from bic.settings import Settings, checked, known_paths
 
 
@@ -30,7 +30,6 @@ class Outer(Settings):
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({}, "name "),
         ({"name": "a", "count": 0}, "count must be greater than or equal to 1, got 0"),
         ({"name": "a", "count": "x"}, "count must be a valid integer, got 'x'"),
         ({"name": "a", "inner": {"rate": -1}}, "inner.rate must be greater than 0, got -1"),
@@ -46,6 +45,15 @@ def test_first_complaint_is_one_sentence(values: dict[str, Any], problem: str) -
     assert caught.value.problem.startswith(problem)
     assert "\n" not in str(caught.value)
     assert caught.value.remedy.startswith("change {")
+
+
+def test_missing_setting_is_named() -> None:
+    with pytest.raises(UserError) as caught:
+        checked(Outer, {"count": 2})
+    assert caught.value.problem == "the setting name is missing"
+    assert caught.value.remedy == "pass {name}"
+    with pytest.raises(UserError, match=r"^the setting dataset is missing; pass dataset$"):
+        RunConfig()
 
 
 def test_unknown_setting_suggests_the_closest_path() -> None:

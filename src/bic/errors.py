@@ -1,24 +1,42 @@
 """Errors that a user can cause or see: a problem, and a remedy.
 
 A remedy names settings in braces, as in `raise {memory}` or `use {backbone=small}`. Each interface
-writes them in its own way: `memory` in Python, `--memory` on the command line.
+writes them in its own way: `memory` and `backbone="small"` in Python, `--memory` and
+`--backbone small` on the command line.
 """
 
+import ast
 import difflib
+import os
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
 
 FEW_NAMES = 12  # that are listed beside a suggestion
+PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 # (name of a setting, value or None) → how an interface writes it
 Phrase = Callable[[str, str | None], str]
 
 
 def in_python(name: str, value: str | None) -> str:
-    """A setting as Python code writes it."""
-    return name if value is None else f"{name}={value}"
+    """A setting as Python code writes it.
+
+    >>> in_python("memory", None), in_python("memory", "60"), in_python("backbone", "mlp")
+    ('memory', 'memory=60', 'backbone="mlp"')
+    >>> in_python("step_sizes", "4,3,3")
+    'step_sizes=(4, 3, 3)'
+    """
+    if value is None:
+        return name
+    try:
+        return f"{name}={ast.literal_eval(value)!r}"
+    except (ValueError, SyntaxError):  # a text
+        return f'{name}="{value}"'
 
 
 class BicError(Exception):
@@ -48,6 +66,16 @@ class LostError(BicError):
 
 class HeldOutWarning(UserWarning):
     """The held-out set is too small to trust the correction that was fitted on it."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn about the line outside of bic that has called it."""
+    level = 2  # the caller of this function
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -37,6 +37,8 @@ def one_sentence(error: ValidationError, kind: type[Settings], under: str = "") 
     path = under + ".".join(names) if names else ""
     if found["type"] == "extra_forbidden":
         return unknown("setting", path, known_paths(kind, under))
+    if found["type"] == "missing":
+        return UserError(f"the setting {path} is missing", f"pass {{{path}}}")
     message = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.partition(", unable to parse")[0]
     received = "" if found["type"] == "value_error" else f", got {found['input']!r}"

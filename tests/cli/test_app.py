@@ -76,10 +76,13 @@ def test_interrupt_has_its_own_exit_code(failing: Failing) -> None:
     ("remedy", "python", "command_line"),
     [
         ("raise {memory}", "raise memory", "raise --memory"),
-        ("use {backbone=small}", "use backbone=small", "use --backbone small"),
-        ("use {step_sizes=4,3,3}", "use step_sizes=4,3,3", "use --step-sizes 4,3,3"),
+        ("use {backbone=small}", 'use backbone="small"', "use --backbone small"),
+        ("use {step_sizes=4,3,3}", "use step_sizes=(4, 3, 3)", "use --step-sizes 4,3,3"),
         ("set {skip_bad}", "set skip_bad", "set --skip-bad"),
-        ("pass {data=PATH}", "pass data=PATH", "pass --data PATH"),
+        ("use {held_out=0.2}", "use held_out=0.2", "use --held-out 0.2"),
+        ("pass {data=PATH}", 'pass data="PATH"', "pass --data PATH"),
+        ("pass {data=cifar100=PATH}", 'pass data="cifar100=PATH"', "pass --data cifar100=PATH"),
+        ("use {label=None of these}", 'use label="None of these"', "use --label None of these"),
         (
             "lower {recipe.learning_rate} and choose another {out}",
             "lower recipe.learning_rate and choose another out",

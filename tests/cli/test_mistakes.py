@@ -143,6 +143,8 @@ def test_folder_of_a_newer_version_is_refused(bic: Command, tmp_path: Path) -> N
         "here was written by a newer version of bic (9.0); upgrade bic",
     )
     assert_refused(bic("show", "here"), "newer version")
+    config.write_text(json.dumps({"format": 99, "other": "fields"}))
+    assert_refused(bic("show", "here"), "here was written by a newer version of bic (unknown)")
 
 
 def test_folder_with_other_files_is_not_touched(bic: Command, tmp_path: Path) -> None:

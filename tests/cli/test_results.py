@@ -35,6 +35,16 @@ def test_show_wants_one_run(bic: Command, tmp_path: Path, printed: str) -> None:
     )
 
 
+def test_show_names_what_is_not_a_run(bic: Command, tmp_path: Path, printed: str) -> None:
+    give = "is not a run; give a run folder or its result.json"
+    (tmp_path / "empty").mkdir()
+    assert_refused(bic("show", "empty"), f"bic: empty {give}\n")
+    assert_refused(bic("show", "here/config.json"), f"bic: here/config.json {give}\n")
+    assert_refused(bic("show", tmp_path), f"bic: {tmp_path} {give}, such as {tmp_path}/here\n")
+    missing = "does not exist; give a folder that bic run has written"
+    assert_refused(bic("show", "empty/result.json"), f"bic: empty/result.json {missing}\n")
+
+
 def test_report_writes_one_page(bic: Command, tmp_path: Path, printed: str) -> None:
     outcome = bic("report", "here", "--out", "page.html")
     assert outcome.code == 0

@@ -268,5 +268,6 @@ def test_in_one_step_distill_and_finetune_are_the_same(dataset: Dataset, tmp_pat
 
 def test_a_tiny_held_out_set_warns(dataset: Dataset, tmp_path: Path) -> None:
     config = config_of("bic", memory=12, held_out=0.1)
-    with pytest.warns(HeldOutWarning):
+    with pytest.warns(HeldOutWarning) as warned:
         bic.run(config, tmp_path, data=dataset)
+    assert {warning.filename for warning in warned} == {__file__}  # the caller, not the library

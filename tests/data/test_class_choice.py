@@ -21,9 +21,10 @@ def imagenet(tmp_path: Path) -> Path:
 
 
 def test_names_of_imagenet_stand_for_numbers_of_classes(imagenet: Path) -> None:
-    too_few = r"imagenet100 needs 100 classes, .*ilsvrc has 3; leave out imagenet100"
-    with pytest.raises(UserError, match=too_few):
+    with pytest.raises(UserError) as raised:
         open_dataset("imagenet100", imagenet)
+    assert raised.value.problem == f"imagenet100 has 100 classes, but {imagenet} has 3"
+    assert raised.value.remedy == "give the path alone, in place of imagenet100"
     data = open_dataset("imagenet100", imagenet, classes=WNIDS[:2])
     assert (data.name, data.classes) == ("imagenet100", WNIDS[:2])
 
@@ -37,8 +38,36 @@ def test_imagenet100_has_the_first_hundred_classes(tmp_path: Path) -> None:
     data = open_dataset("imagenet100", tmp_path, image_size=4)
     assert data.classes == tuple(f"n{90000000 - number:08}" for number in range(100, 0, -1))
     assert data.train.labels.tolist() == list(range(100))
-    with pytest.raises(UserError, match=r"imagenet1000 needs 1,000 classes, .* has 101"):
+    with pytest.raises(UserError, match=r"imagenet1000 has 1,000 classes, but .* has 101"):
         open_dataset("imagenet1000", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_needed", "others"),
+    [
+        ("cifar100", 100, (20, 99, 101)),
+        ("imagenet100", 100, (99,)),
+        ("imagenet1000", 1000, (100, 1001)),
+        ("celeb10000", 10_000, (9_999, 10_001)),
+    ],
+)
+def test_protocols_of_the_paper_have_a_fixed_number_of_classes(
+    name: str, num_needed: int, others: tuple[int, ...]
+) -> None:
+    known = [str(number) for number in range(10_001)]
+    assert Wanted(name).of(known[:num_needed], "data") == known[:num_needed]
+    for number in others:
+        with pytest.raises(UserError) as raised:
+            Wanted(name).of(known[:number], "data")
+        problem = f"{name} has {num_needed:,} classes, but data has {number:,}"
+        assert raised.value.problem == problem
+    assert Wanted(name, ("7", "3")).of(known[:9], "data") == ["3", "7"]
+
+
+def test_super_classes_of_cifar100_are_fewer() -> None:
+    assert Wanted("cifar100", label="coarse_label").of(["a", "b"], "data") == ["a", "b"]
+    with pytest.raises(UserError, match="cifar100 has 100 classes, but data has 2"):
+        Wanted("cifar100", label="fine_label").of(["a", "b"], "data")
 
 
 def test_some_classes_of_arrays(tmp_path: Path) -> None:

@@ -55,9 +55,17 @@ def test_unknown_formats_are_refused(tmp_path: Path) -> None:
 
 def test_the_content_decides_about_the_format(npz: Path, tmp_path: Path) -> None:
     renamed = npz.rename(tmp_path / "images.bin")
-    assert open_dataset("cifar100", renamed).name == "cifar100"
+    assert open_dataset("mine", renamed).name == "mine"
     assert open_dataset("digits", renamed).image_size == 3
     assert open_dataset(str(renamed)).name == "images"
+
+
+def test_data_with_too_few_classes_is_not_cifar100(npz: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        open_dataset("cifar100", npz)
+    assert raised.value.problem == f"cifar100 has 100 classes, but {npz} has 2"
+    assert raised.value.remedy == "give the path alone, in place of cifar100"
+    assert open_dataset("cifar100", npz, classes=("1",)).classes == ("1",)
 
 
 def test_the_home_directory_may_be_abbreviated(
@@ -72,7 +80,7 @@ def test_a_label_column_is_refused_without_columns(npz: Path, tmp_path: Path) ->
     with pytest.raises(UserError) as raised:
         open_dataset(str(npz), label="fine")
     assert raised.value.remedy == "leave out {label=fine}"
-    with pytest.raises(UserError, match="digits has no label columns; leave out label=fine"):
+    with pytest.raises(UserError, match='digits has no label columns; leave out label="fine"'):
         open_dataset("digits", label="fine")
     for part in ("train", "test"):
         (tmp_path / "pets" / part / "cat").mkdir(parents=True)

@@ -19,17 +19,23 @@ SIDE = 16  # pixels
 
 
 def prepare(folder: Path) -> None:
-    """Write photos/, small.npz and shards/ into the folder."""
+    """Write photos/, shards/ and cifar.npz into the folder."""
     draws = np.random.default_rng(0)
     pictures = {part: _pictures(draws, count) for part, count in (("train", TRAIN), ("test", TEST))}
     for part, images in pictures.items():
         _write_photos(folder / "photos" / part, images)
         _write_shard(folder / "shards" / f"{part}-00000.parquet", images)
+    _write_arrays(folder / "cifar.npz", draws)
+
+
+def _write_arrays(path: Path, draws: np.random.Generator) -> None:
+    """As many classes as CIFAR-100 has, with few images."""
     arrays = {}
-    for part, images in pictures.items():
-        arrays[f"x_{part}"] = images.reshape(-1, SIDE, SIDE, 3)
-        arrays[f"y_{part}"] = np.repeat(CLASSES, images.shape[1])
-    np.savez(folder / "small.npz", **arrays)
+    for part, count in (("train", 3), ("test", 1)):
+        labels = np.repeat(np.arange(100), count)
+        arrays[f"x_{part}"] = draws.integers(0, 256, (len(labels), SIDE, SIDE, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = labels
+    np.savez(path, **arrays)
 
 
 def _pictures(draws: np.random.Generator, count: int) -> np.ndarray:

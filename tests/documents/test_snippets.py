@@ -30,7 +30,7 @@ NOT_RUN = {
 }
 
 SUBSTITUTIONS = (
-    (r"--data PATH", "--data small.npz"),
+    (r"--data PATH", "--data cifar.npz"),
     (r"--nproc-per-node 8", "--nproc-per-node 2"),
     (r" --epochs \d+", ""),
     (r"bic run .*", r"\g<0> --epochs 1 --threads 1 --no-compile"),
@@ -64,7 +64,7 @@ def test_blocks_that_are_not_run_are_listed() -> None:
 
 def test_shortened_commands() -> None:
     command = "bic run cifar100 --data PATH --epochs 20 --out runs/a"
-    shortened = "bic run cifar100 --data small.npz --out runs/a --epochs 1 --threads 1 --no-compile"
+    shortened = "bic run cifar100 --data cifar.npz --out runs/a --epochs 1 --threads 1 --no-compile"
     assert substituted(command) == shortened
     assert substituted("bic show runs/a") == "bic show runs/a"
 

@@ -89,7 +89,6 @@ def test_truncated_image_is_named_or_left_out(
     assert message.startswith(f"bic: can't read {bad} (image file is truncated")
     assert message.endswith("; fix it, or set --skip-bad to leave it out")
     monkeypatch.setattr(sys, "argv", bic_run(photos, tmp_path / "run", "--skip-bad"))
-    with pytest.raises(SystemExit, match="0"):
-        main()
+    main()
     assert f"warning: left out {bad} (image file is truncated" in capsys.readouterr().err
     assert (tmp_path / "run" / "model").exists()

@@ -27,6 +27,14 @@ TINY = Experiment(
     claim="nothing",
     confusions=("distill", "bic"),
     degradation={"bic": (10.5,)},
+    note="on digits",
+)
+FIRST_4 = {"dataset": "digits", "first_classes": 4, "steps": 2, "memory": {"images": 40}}
+PART = Experiment(
+    name="part",
+    title="A part of the classes",
+    panels=(Panel("digits 0 to 3", (Line("finetune", {**FIRST_4, "method": "finetune"}),)),),
+    claim="nothing",
 )
 
 
@@ -148,7 +156,8 @@ def test_wrong_places_are_named_before_any_reading(tmp_path: Path) -> None:
             run_experiment("table5", out, recipe="fast", progress=Progress("quiet"), **options)
 
     refused("nowhere/cifar100 does not exist", data=["nowhere/cifar100"])
-    needed = "cifar10=x names no data set that is needed here; pass data=cifar100=PATH"
+    refused("^elsewhere does not exist", data=["cifar100=elsewhere"])
+    needed = 'cifar10=x names no data set that is needed here; pass data="cifar100=PATH"'
     refused(needed, data=["cifar10=x"])
     (tmp_path / "file").touch()
     refused("cannot write to .*file.*; choose another out", out=tmp_path / "file")
@@ -167,5 +176,23 @@ def test_the_command_prints_our_results_and_the_papers(
     printed = " ".join(capsys.readouterr().out.split())
     assert "the paper" in printed
     assert "Δ: ours − the paper's" in printed
-    assert TINY.claim in printed
+    assert f"The paper: {TINY.claim}. {TINY.note}" in printed
     assert (out / "tiny/tiny.md").exists()
+
+
+def test_the_command_lists_all_experiments(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app(["paper", "--recipe", "demo", "--out", str(out)], result_action="return_value")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    first_words = [row[0] for row in rows if row]
+    assert set(EXPERIMENTS) <= set(first_words)
+
+
+def test_an_experiment_can_use_the_first_classes_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "part", PART)
+    content = run_experiment("part", tmp_path, threads=1, progress=Progress("quiet"))
+    assert content["panels"][0]["lines"][0]["seen"] == [2, 4]
+    folder = tmp_path / "digits-2steps-finetune-demo-first-classes-4-memory-images40-seed0"
+    result = json.loads((folder / "result.json").read_text())
+    assert result["config"]["classes"] == ["0", "1", "2", "3"]

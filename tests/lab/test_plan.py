@@ -58,7 +58,7 @@ def test_setting_that_has_moved_is_refused_with_its_new_path() -> None:
     assert caught.value.remedy == "use {recipe.optimiser.muon_rate=0.1}"
     with pytest.raises(UserError, match=r"use method_settings\.previous_share=0\.5"):
         RunConfig(dataset="digits", recipe={"previous_share": 0.5})
-    with pytest.raises(UserError, match=r"use recipe\.schedule\.kind=triangle"):
+    with pytest.raises(UserError, match=r'use recipe\.schedule\.kind="triangle"'):
         RunConfig(dataset="digits", recipe={"schedule": "triangle"})
     RunConfig(dataset="digits", recipe={"schedule": {"kind": "triangle"}})
 

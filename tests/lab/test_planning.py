@@ -11,6 +11,7 @@ from support.lines import Lines
 from support.toy import toy_dataset
 
 from bic import Dataset, RunConfig, UserError, run
+from bic.compute.distributed import World
 from bic.data.images import array_set
 from bic.lab import planning
 from bic.lab.planning import make_plan, measured
@@ -132,6 +133,20 @@ def test_compiled_network_does_not_train_in_bfloat16(dataset: Dataset, tmp_path:
         run(config, tmp_path / "run", data=dataset)
     assert caught.value.remedy == "leave out {compile} or {recipe.precision}"
     assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_do_not_compile(
+    monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("bic.lab.run.world", lambda: World(rank=0, size=2))
+    with pytest.raises(UserError, match="several processes cannot train a compiled network"):
+        run(request(compile=True), tmp_path / "run", data=dataset)
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_needs_a_request() -> None:
+    with pytest.raises(UserError, match=r"a run needs a RunConfig, got 'digits'; pass RunConfig"):
+        run("digits")  # type: ignore[arg-type]
 
 
 def test_precision_of_a_compiled_run_is_not_measured(

@@ -260,8 +260,9 @@ UNDECIDED: dict[str, tuple[Array, Labels]] = {
 @pytest.mark.parametrize("case", UNDECIDED)
 def test_images_that_decide_nothing_give_a_bounded_correction_and_a_warning(case: str) -> None:
     logits, labels = UNDECIDED[case]
-    with pytest.warns(HeldOutWarning, match="held-out set"):
+    with pytest.warns(HeldOutWarning, match="held-out set") as warned:
         correction = fit_correction(logits, labels.astype(np.int64), 3)
+    assert warned[0].filename == __file__
     assert math.isfinite(correction.alpha)
     assert math.isfinite(correction.beta)
     size = 1 + np.abs(logits).max()

@@ -146,6 +146,13 @@ def test_wrong_input_is_refused_with_a_remedy(case: str) -> None:
     assert re.search(remedy, error.remedy)
 
 
+def test_a_learner_needs_settings_and_no_negative_workers() -> None:
+    error = refused(lambda: Learner("fast"))  # type: ignore[arg-type]
+    assert str(error) == "a learner needs a Learning, got 'fast'; pass Learning(…)"
+    error = refused(lambda: Learner(workers=-1))
+    assert str(error) == "workers must be 0 or more, got -1; change workers"
+
+
 def test_a_memory_that_is_too_small_is_refused_before_training(dataset: Dataset) -> None:
     learner = toy_learner(memory=7)
     learner.learn(*arrays_of(dataset.train, "abc"))

@@ -110,7 +110,7 @@ def test_vectors_need_the_mlp() -> None:
 
 
 def test_fast_refuses_images_below_9_pixels() -> None:
-    with pytest.raises(UserError, match=r"9 pixels.*8.*backbone=small"):
+    with pytest.raises(UserError, match=r'9 pixels.*8.*backbone="small"'):
         Network("fast", channels=3, image_size=8)
     assert Network("fast", channels=3, image_size=9).num_features == 256
 

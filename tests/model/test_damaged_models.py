@@ -130,6 +130,18 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         described(lambda content: content.update(format=99)),
         "was written by a newer version of bic; upgrade bic",
     ),
+    "a newer format with other fields": (
+        written("model.json", b'{"format": 3, "labels": ["cat"]}'),
+        "was written by a newer version of bic; upgrade bic",
+    ),
+    "a class that is named twice": (
+        described(lambda content: content.update(classes=["a", "b", "c", "d", "a"])),
+        "it names a class twice",
+    ),
+    "an infinite format": (
+        described(lambda content: content.update(format=float("inf"))),
+        "is damaged or not a model",
+    ),
     "a format that is no number": (
         described(lambda content: content.update(format=[2])),
         "is damaged or not a model",

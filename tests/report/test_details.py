@@ -155,6 +155,12 @@ def test_the_same_predictions_are_shown_once(tmp_path: Path) -> None:
     assert details(load(folder))["second"] is None
 
 
+def test_other_predictions_with_the_same_accuracy_are_shown(tmp_path: Path) -> None:
+    other = {**SECOND, "predicted": [3, 3, 1, 1, 3], "predicted_uncorrected": [1, 3, 1, 1, 3]}
+    folder = write_run(tmp_path / "a", [2, 2], predictions=[FIRST, other], method="icarl")
+    assert details(load(folder))["second"] == "classifier"
+
+
 def test_a_step_without_new_classes_is_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", [2, 2], predictions=[FIRST, SECOND])
     steps = json.loads((folder / "result.json").read_text())["steps"]

@@ -66,6 +66,15 @@ def test_other_settings_are_refused_with_every_difference(folder: RunFolder) -> 
     assert caught.value.remedy == "choose another {out}"
 
 
+def test_of_many_differences_three_are_listed(folder: RunFolder) -> None:
+    folder.agree(ASKED, PLAN, unchanged)
+    other = {**PLAN, "seed": 3, "a": 1, "b": 2, "c": 3, "d": 4}
+    with pytest.raises(UserError) as caught:
+        folder.agree({"dataset": "toy", "seed": 3}, other, unchanged)
+    listed = "seed was 0 and is now 3; a was None and is now 1; b was None and is now 2"
+    assert caught.value.problem.endswith(f"({listed}; and 2 more)")
+
+
 def test_other_images_are_refused(folder: RunFolder) -> None:
     folder.agree(ASKED, PLAN, unchanged)
     with pytest.raises(UserError) as caught:
@@ -116,6 +125,18 @@ def test_furthest_checkpoint_of_a_step_is_loaded(folder: RunFolder) -> None:
     loaded = folder.load_checkpoint(1)
     assert loaded is not None
     assert (loaded.phase, loaded.epoch) == ("balanced fine-tuning", 1)
+
+
+def test_checkpoint_of_an_older_version_is_read_under_the_present_names(folder: RunFolder) -> None:
+    tensors = {
+        name: torch.full((3,), float(number))
+        for number, name in enumerate(("module.mean", "module.deviation", "teacher.deviation"))
+    }
+    folder.save_checkpoint(Checkpoint(1, "balanced fine-tuning", 1, {}, tensors))
+    loaded = folder.load_checkpoint(1)
+    assert loaded is not None
+    values = {name: tensor.tolist() for name, tensor in loaded.tensors.items()}
+    assert values == {"module.mean": [0] * 3, "module.std": [1] * 3, "teacher.std": [2] * 3}
 
 
 def test_step_before_stays_until_the_next_is_saved(folder: RunFolder) -> None:

@@ -76,7 +76,7 @@ def main() -> None:
     else:
         warnings.simplefilter("ignore")
     try:
-        app(sys.argv[1:], exit_on_error=False, print_error=False)
+        app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
         return
     except LostError as error:
         message = error.phrased(as_flag)

@@ -29,7 +29,7 @@ def paper(
     threads: Annotated[Number, flag("CPU threads to use.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat an experiment of the paper, and print our results next to the paper's.
+    """Repeat an experiment of the paper, and print its results next to the paper's.
 
     Run the same command again to continue an interrupted experiment.
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from bic.cli.app import app, flag
 from bic.errors import UserError
 from bic.report import tables
-from bic.store.results import Result, read_config, read_result
+from bic.store.results import GIVE_A_RUN, Result, read_config, read_result
 
 
 @app.command
@@ -18,18 +18,27 @@ def show(run: Path) -> None:
 
     Example: `bic show runs/demo/bic`
     """
-    folder = run.parent if run.is_file() else run
-    has_config = (folder / "config.json").exists()
-    runs_inside = sorted(folder.glob("*/result.json"))
-    if not has_config and len(runs_inside) > 1:
-        first = runs_inside[0].parent
-        raise UserError(
-            f"{folder} holds several runs",
-            f"show one of them, such as {first}, or try bic report {folder}",
-        )
-    if has_config or not (folder / "result.json").exists():
+    folder = _run_folder(run)
+    if (folder / "config.json").exists():
         read_config(folder)
     print_run(read_result(folder))
+
+
+def _run_folder(run: Path) -> Path:
+    """The folder of the run to show. Raises UserError for what is not a run."""
+    folder = run.parent if run.name == "result.json" else run
+    if (folder / "config.json").exists() or (folder / "result.json").exists():
+        return folder
+    if not run.exists():
+        raise UserError(f"{run} does not exist", GIVE_A_RUN)
+    runs_inside = [result.parent for result in sorted(run.glob("*/result.json"))]
+    if len(runs_inside) > 1:
+        raise UserError(
+            f"{run} holds several runs",
+            f"show one of them, such as {runs_inside[0]}, or try bic report {run}",
+        )
+    example = f", such as {runs_inside[0]}" if runs_inside else ""
+    raise UserError(f"{run} is not a run", f"give a run folder or its result.json{example}")
 
 
 @app.command

@@ -34,7 +34,7 @@ def run(
     data: Annotated[Path | None, flag("Path of the named data set, in any known format.")] = None,
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
     step_sizes: Annotated[Text, flag("Number of classes in each step, such as 50,10,10.")] = None,
-    method: Annotated[Text, flag(one_of(list(METHODS)))] = None,
+    method: Annotated[Text, flag(f"{one_of(list(METHODS))} By default bic.")] = None,
     recipe: Annotated[Text, flag(one_of(list(RECIPES)))] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     exemplars: Annotated[
@@ -58,7 +58,7 @@ def run(
             "an ensemble of two."
         ),
     ] = None,
-    label: Annotated[Text, flag("Label column of Parquet files.")] = None,
+    label: Annotated[Text, flag("Label column of Parquet files or CIFAR-100.")] = None,
     classes: Annotated[
         Text, flag("Only these classes: cat,dog, or a text file with one name per line.")
     ] = None,
@@ -80,7 +80,7 @@ def run(
     device: Annotated[Text, flag("cpu or cuda; by default cuda if there is one.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run one protocol with one method and write a run folder.
+    """Learn the classes of a data set in steps, test after each step, and write a run folder.
 
     Run the same command again to continue an unfinished run; a finished run is only shown. A flag
     overrides `--set`, which overrides `--config`.

@@ -1,6 +1,5 @@
 """Decode a list of files in this process, and report or leave out those that cannot be read."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from bic.data.image_files import File, name_of, read
 from bic.data.preprocessing import Cut, Preprocessing
-from bic.errors import UserError
+from bic.errors import UserError, warn
 
 
 class Problem(NamedTuple):
@@ -76,7 +75,7 @@ def decode_with(
             raise UserError(f"can't read {image}", "put it back and run again")
         if not skip_bad:
             raise broken_image(image)
-        warnings.warn(f"left out {image}", stacklevel=2)
+        warn(f"left out {image}")
     good = [row for row in range(len(files)) if row not in problems]
     return pixels[good], good
 

@@ -71,8 +71,6 @@ class Facts:
 
     def take_over(self, known: Self) -> None:
         """Copy modes and sides from `known` for the images that have not changed since."""
-        if not known.names:
-            return
         position = {name: index for index, name in enumerate(known.names)}
         old = np.array([position.get(name, -1) for name in self.names], dtype=np.int64)
         same_size = known.sizes[old] == self.sizes

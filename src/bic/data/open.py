@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bic.data.class_choice import SIZES, Wanted
+from bic.data.class_choice import Wanted
 from bic.data.download import data_home
 from bic.data.fitting import resized
 from bic.data.image_files import reading
@@ -20,6 +20,8 @@ from bic.progress import Progress
 GZIP = b"\x1f\x8b"
 ZIP = b"PK"
 PARQUET = b"PAR1"
+
+IMAGENET = ("imagenet100", "imagenet1000")
 
 
 def open_dataset(
@@ -47,7 +49,7 @@ def open_dataset(
     skip_bad: leave out images that cannot be read.
     keep_files: decode images each time they are used, instead of once into memory.
     """
-    wanted = Wanted(name_or_path, classes)
+    wanted = Wanted(name_or_path, classes, label)
     reader = Reader(
         image_size=image_size,
         resize=resize,
@@ -56,23 +58,23 @@ def open_dataset(
         progress=progress or Progress("quiet"),
         cache=data_home(),
     )
+    source = Path(path or name_or_path).expanduser()
     if path is not None:
-        dataset = open_source(path.expanduser(), name_or_path, label, wanted, reader)
+        dataset = open_source(source, name_or_path, label, wanted, reader)
     elif name_or_path == "digits":
         refuse_label(label, name_or_path)
         dataset = open_digits()
     elif name_or_path == "cifar100":
         dataset = open_cifar(downloaded_cifar(), name_or_path, label)
-    elif name_or_path in SIZES:
+    elif name_or_path in IMAGENET:
         problem = f"{name_or_path} must be downloaded from its owners"
         raise UserError(problem, "download it, then pass {data=PATH}")
     elif name_or_path == "celeb10000":
         problem = "celeb10000 is no longer distributed"
         raise UserError(problem, "pass other data of 10,000 classes with {data=PATH}")
     else:
-        source = Path(name_or_path).expanduser()
         dataset = open_source(source, source.resolve().stem, label, wanted, reader)
-    dataset = wanted.in_dataset(dataset)
+    dataset = wanted.in_dataset(dataset, source)
     if image_size is None or dataset.train.files is not None:
         return dataset
     train = resized(dataset.train, image_size)
@@ -90,7 +92,7 @@ def open_source(
             start = file.read(4)
     elif not path.exists():
         if str(path) == name and not path.suffix:
-            known = unknown("data set", name, ("digits", "cifar100", *SIZES))
+            known = unknown("data set", name, ("digits", "cifar100", *IMAGENET))
             raise UserError(
                 f"{name!r} is neither a data set that bic knows nor an existing path", known.remedy
             )

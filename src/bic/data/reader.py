@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from bic.data.image_files import File, read
 from bic.data.images import PIXELS_IN_MEMORY, Dataset, ImageSet, Indices, Labels
 from bic.data.index import Facts, Index
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
+from bic.errors import warn
 from bic.progress import Progress
 
 SMALL_BYTES = 10_000  # handing a smaller image to another thread takes longer than decoding it
@@ -189,7 +189,7 @@ class Reader:
                 good.append(good_chunk)
                 task.advance(len(good_chunk))
         for image in sorted(left_out)[:MAX_WARNINGS]:
-            warnings.warn(f"left out {image}", stacklevel=2)
+            warn(f"left out {image}")
         return np.concatenate(good)
 
     def _num_threads(self, part: Part, indices: Indices) -> int | None:

@@ -1,6 +1,5 @@
 """Stage 2: α and β, fitted to their optimum by Newton's method (§5.2 of the paper)."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bic.errors import HeldOutWarning
+from bic.errors import HeldOutWarning, warn
 from bic.learn.held_out import HeldOutLogits, image_weights
 from bic.learn.newton import Array, minimise
 from bic.model.answers import Correction
@@ -83,11 +82,10 @@ def fit_held_out(
 
 def warn_too_small(num_images: int, num_classes: int) -> None:
     """Warn that the held-out images do not determine a fit."""
-    warnings.warn(
+    warn(
         f"the held-out set is too small to trust ({num_images} images of {num_classes} "
         "classes do not determine the bias); use more memory or a larger held-out share",
         HeldOutWarning,
-        stacklevel=3,
     )
 
 

@@ -149,9 +149,12 @@ def find_model_folder(folder: Path) -> Path:
 def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model:
     """A model from the content of its files. `place` names it in errors."""
     try:
-        named = safetensors.torch.load(content[WEIGHTS])
         found = json.loads(content[DESCRIPTION])
-        if found.get("format", 1) == 1:
+        number = found.get("format", 1)
+        if isinstance(number, int) and number > FORMAT:  # its fields may be others
+            raise UserError(f"{place} was written by a newer version of bic", "upgrade bic")
+        named = safetensors.torch.load(content[WEIGHTS])
+        if number == 1:
             found, named = _from_format_1(found, named)
         checked = ModelDescription.model_validate(found)
     except (
@@ -165,8 +168,6 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
         raise _damaged(place, str(error).splitlines()[0]) from error
     except safetensors.SafetensorError as error:
         raise _damaged(place, str(error)) from error
-    if checked.format > FORMAT:
-        raise UserError(f"{place} was written by a newer version of bic", "upgrade bic")
     if is_imported(checked.backbone) and not trust:
         raise UserError(
             f"the model in {place} would import and run {checked.backbone}",
@@ -186,6 +187,8 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
     num_classes = len(checked.classes)
     if sum(checked.classes_per_step) != num_classes or min(checked.classes_per_step) < 0:
         raise ValueError("its steps and its classes disagree")
+    if len(set(checked.classes)) < num_classes:
+        raise ValueError("it names a class twice")
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
     network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
     if network.num_classes != num_classes:

@@ -1,6 +1,5 @@
 """The figures of an experiment: accuracy curves, ours and the paper's, and confusion matrices."""
 
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bic.errors import warn
 from bic.report.looks import VARIANT_LOOKS, look_of
 from bic.report.plots import STYLE, confusion
 
@@ -103,9 +103,7 @@ def _lines_with_predictions(content: Content, runs: Path) -> Iterator[tuple[Cont
         if zipfile.is_zipfile(file):
             yield line, file
         elif (file.parent / "config.json").exists():
-            warnings.warn(
-                f"{file} is missing or damaged; the confusion matrix is left out", stacklevel=2
-            )
+            warn(f"{file} is missing or damaged; the confusion matrix is left out")
 
 
 def _confusions(lines: Sequence[tuple[Content, Path]]) -> Figure:

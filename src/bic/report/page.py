@@ -1,7 +1,6 @@
 """The report: one HTML page about recorded runs, which works offline."""
 
 import json
-import warnings
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +11,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from bic.errors import UserError
+from bic.errors import UserError, warn
 from bic.report.command import asked_of, command
 from bic.report.comparison_table import curves, duration, rows
 from bic.report.comparisons import TRAINING, Comparison, comparisons, headline, protocol_differences
@@ -78,7 +77,7 @@ def _load_all(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         raise UserError(f"no run can be shown{others}: {errors[0].problem}", errors[0].remedy)
     damaged = [str(error) for error in errors]
     for message in damaged:
-        warnings.warn(message, stacklevel=2)
+        warn(message)
     return runs, damaged
 
 

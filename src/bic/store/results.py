@@ -117,14 +117,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Settings that an earlier version recorded are moved to their present place.
     """
-    recorded = read_json(folder, "config.json", "format", "asked", "plan")
+    recorded = read_json(folder, "config.json", "format")
     if not isinstance(recorded["format"], int) or recorded["format"] > FORMAT:
-        version = recorded.get("version")
+        version = recorded.get("version", "unknown")
         raise UserError(
             f"{folder} was written by a newer version of bic ({version})", "upgrade bic"
         )
     for part in ("asked", "plan"):
-        if not isinstance(recorded[part], dict):
+        if not isinstance(recorded.get(part), dict):
             raise UserError(f"{folder} has no readable config.json", GIVE_A_WHOLE_RUN)
         recorded[part] = upgraded(recorded[part])
     return recorded

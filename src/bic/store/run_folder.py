@@ -31,6 +31,8 @@ checkpoint/          where an unfinished run continues
 """
 POSITION = "position.json"
 TRAINING = "training.safetensors"
+# Tensors of a checkpoint that versions before 0.2 call otherwise.
+OLD_NAMES = {"module.deviation": "module.std", "teacher.deviation": "teacher.std"}
 SHOWN = 3  # differences between settings that an error lists
 
 
@@ -168,7 +170,8 @@ class RunFolder:
         for name in self._names():
             if name.startswith(f"step-{step}-"):
                 contents = files.read_folder(self.checkpoints / name, (POSITION, TRAINING))
-                tensors = safetensors.torch.load(contents[TRAINING])
+                loaded = safetensors.torch.load(contents[TRAINING])
+                tensors = {OLD_NAMES.get(name, name): loaded[name] for name in loaded}
                 found.append(Checkpoint(**json.loads(contents[POSITION]), tensors=tensors))
         return max(found, key=lambda found: (found.phase != STAGE1, found.epoch), default=None)
 

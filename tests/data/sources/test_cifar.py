@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bic.data.class_choice import NUM_CLASSES
 from bic.data.images import Dataset
 from bic.data.open import open_dataset
 from bic.data.sources import cifar
@@ -97,7 +98,8 @@ def test_the_name_finds_it_in_the_data_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
     monkeypatch.setenv("BIC_DATA", str(tmp_path))
-    with pytest.raises(UserError, match="run `bic data get cifar100`, or pass data=PATH"):
+    monkeypatch.setitem(NUM_CLASSES, "cifar100", 3)
+    with pytest.raises(UserError, match='run `bic data get cifar100`, or pass data="PATH"'):
         open_dataset("cifar100")
     folder = write(tmp_path)
     if packed:
