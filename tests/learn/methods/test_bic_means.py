@@ -1,7 +1,8 @@
-"""bic-means: bic's training, and an answer that blends the head with class means."""
+"""bic-means: its loss, its teacher, and an answer that blends the head with class means."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,25 @@ import numpy as np
 import pytest
 import torch
 from support.learners import (
-    are_equal,
     arrays_of,
     features_of,
     learn,
     normalised,
     pixels_of,
-    state_of,
     toy_learner,
     toy_steps,
 )
 from support.toy import toy_dataset
 
 import bic.learn.stage2
-from bic import Dataset, ImageSet, Learner, Model
+import bic.learn.step
+from bic import Correction, Dataset, ImageSet, Learner, Model
 from bic.learn.blend import fit_blend
 from bic.learn.held_out import LogitsAndCosines
+from bic.learn.methods.bic_means import distilling
+from bic.learn.teacher import Teacher
 from bic.model.answers import HeadAndMeans, cosines
+from bic.model.network import Network
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -50,15 +53,35 @@ def means_by_hand(learner: Learner, images: ImageSet) -> torch.Tensor:
     return normalised(torch.stack(means)).float()
 
 
-def test_training_is_that_of_bic_and_so_is_the_correction_of_the_teacher(dataset: Dataset) -> None:
+def test_the_loss_by_hand() -> None:
+    """Two old classes and one new one: λ = 2/3."""
+    logits = torch.tensor([[0.0, 4.0, 8.0]])
+    teacher = torch.tensor([[4.0, 0.0]])
+    losses = distilling(logits, torch.tensor([2]), teacher, (2, 1))
+    # At temperature 4 the softmax of (4, 0) is (σ(1), σ(−1)), and of (0, 4) its mirror image.
+    p = 1 / (1 + math.exp(-1))
+    cross_entropy = -(p * math.log(1 - p) + (1 - p) * math.log(p))
+    classification = math.log(1 + math.exp(-4) + math.exp(-8))
+    assert float(losses["distillation"]) == pytest.approx(2 / 3 * 4 * cross_entropy)
+    assert float(losses["classification"]) == pytest.approx(1 / 3 * classification, rel=1e-5)
+    first = distilling(logits, torch.tensor([2]), None, (3,))
+    assert float(first["classification"]) == pytest.approx(classification, rel=1e-5)
+    assert first.keys() == {"classification"}
+
+
+def test_the_teacher_is_not_corrected(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    corrections = []
+
+    def watched(network: Network, correction: Correction | None) -> Teacher:
+        corrections.append(correction)
+        return Teacher(network, correction)
+
+    monkeypatch.setattr(bic.learn.step, "Teacher", watched)
     learner = toy_learner("bic-means")
-    plain = toy_learner("bic")
     for step in toy_steps(dataset):
         learn(learner, step)
-        learn(plain, step)
-        assert are_equal(state_of(learner), state_of(plain))
-        assert answer_of(learner).teacher_correction == plain.model.correction
-        assert learner.model.correction == plain.model.correction
+    assert learner.model.correction is not None
+    assert corrections == [None, None]
 
 
 def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
