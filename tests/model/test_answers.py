@@ -60,7 +60,9 @@ def test_nearest_mean_answers_with_squared_distances_of_normalised_features() ->
 def test_head_and_means_adds_weighted_cosines_to_corrected_logits() -> None:
     means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     correction = Correction(2.0, -1.0, num_old=1)
-    answer = HeadAndMeans(means, Blend(0.5, 10.0, correction), correction=None)
+    answer = HeadAndMeans(
+        means, Blend(0.5, 10.0, correction), correction=None, teacher_correction=None
+    )
     # The normalised features (0.6, 0.8) and (0, -1) have the cosines (0.6, 0.8, 1), (0, -1, -0.8).
     expected = torch.tensor([[0.5 + 6, 3.0 + 8, 5.0 + 10], [2.0, 9.0 - 10, -13.0 - 8]])
     torch.testing.assert_close(answer(OUTPUTS), expected)
@@ -74,8 +76,8 @@ def test_head_and_means_blends_with_the_previous_network_first() -> None:
     previous = PreviousNetwork(prepared_network("mlp", GREY, num_classes=2), None, share=0.5)
     means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     blend = Blend(0.5, 10.0, Correction(2.0, -1.0, num_old=2))
-    alone = HeadAndMeans(means, blend, correction=None)
-    answer = HeadAndMeans(means, blend, correction=None, previous=previous)
+    alone = HeadAndMeans(means, blend, correction=None, teacher_correction=None)
+    answer = HeadAndMeans(means, blend, correction=None, teacher_correction=None, previous=previous)
     with torch.no_grad():
         blended = previous.blend(LOGITS, IMAGES)
         expected = alone(Outputs(IMAGES, FEATURES, blended))

@@ -56,14 +56,19 @@ def answer_for(kind: str, backbone: str, preprocessing: Preprocessing) -> Answer
     if kind == "retrained":
         return RetrainedHead(torch.randn(len(CLASSES), num_features), torch.randn(len(CLASSES)))
     if kind == "head and means":
-        means = torch.randn(len(CLASSES), num_features)
-        return HeadAndMeans(means, Blend(0.9, 5.5, Correction(0.6, -0.2, 2)), correction=correction)
+        return HeadAndMeans(
+            torch.randn(len(CLASSES), num_features),
+            Blend(0.9, 5.5, Correction(0.6, -0.2, 2)),
+            correction=correction,
+            teacher_correction=correction,
+        )
     network = prepared_network(backbone, preprocessing, CLASSES_PER_STEP[0])
     if kind == "blended head and means":
         return HeadAndMeans(
             torch.randn(len(CLASSES), num_features),
             Blend(0.9, 5.5, Correction(0.6, -0.2, 2)),
             correction=correction,
+            teacher_correction=Correction(0.8, -0.4, 2),
             previous=PreviousNetwork(network, Correction(1.1, 0.2, 1), 0.25),
         )
     if kind == "blended":

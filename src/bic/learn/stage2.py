@@ -86,6 +86,7 @@ def head_and_means(
         means_of(lesson, model, memory.all_images()),
         fit_blend(parts, num_old, penalty=lesson.learning.correction_penalty),
         correction=model.answer.correction,
+        teacher_correction=model.answer.teacher_correction,
         previous=previous,
     )
 

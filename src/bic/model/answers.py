@@ -190,9 +190,8 @@ class BlendedHead(Answer):
 class HeadAndMeans(Answer):
     """The corrected head and class means [classes, features], weighed by a Blend.
 
-    `correction` is that of the head without the means; it is reported and not used here. The
-    teacher of the next step is not corrected. With a previous network, the logits are first blended
-    with its logits.
+    `correction` is that of the head without the means; it is reported and not used here. With a
+    previous network, the logits are first blended with its logits.
     """
 
     kind = "head and means"
@@ -204,12 +203,14 @@ class HeadAndMeans(Answer):
         blend: Blend,
         *,
         correction: Correction | None,
+        teacher_correction: Correction | None,
         previous: PreviousNetwork | None = None,
     ) -> None:
         super().__init__()
         self.register_buffer("means", means)
         self.blend = blend
         self.correction = correction
+        self.teacher_correction = teacher_correction
         self.previous = previous
 
     def forward(self, outputs: Outputs) -> Tensor:
@@ -222,6 +223,7 @@ class HeadAndMeans(Answer):
         described: dict[str, Any] = {
             "kind": self.kind,
             "correction": _optional(self.correction),
+            "teacher_correction": _optional(self.teacher_correction),
             "blend": asdict(self.blend),
         }
         if self.previous is not None:

@@ -251,6 +251,7 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
             _of_shape(state["means"], shape).clone(),
             _blend(described.blend),
             correction=_correction(described.correction),
+            teacher_correction=_correction(described.teacher_correction),
             previous=_previous(described, state, model, trust=trust) if has_previous else None,
         )
     if described.kind == BlendedHead.kind:

@@ -22,7 +22,7 @@ from support.toy import toy_dataset
 
 import bic.learn.stage2
 import bic.learn.step
-from bic import Correction, Dataset, ImageSet, Learner, Model
+from bic import Correction, Dataset, ImageSet, Learner, Model, UserError
 from bic.learn.blend import fit_blend
 from bic.learn.held_out import LogitsAndCosines
 from bic.learn.methods.bic_means import distilling
@@ -69,8 +69,10 @@ def test_the_loss_by_hand() -> None:
     assert first.keys() == {"classification"}
 
 
-def test_the_teacher_is_not_corrected(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    corrections = []
+def test_the_teacher_is_the_corrected_head(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrections: list[Correction | None] = []
 
     def watched(network: Network, correction: Correction | None) -> Teacher:
         corrections.append(correction)
@@ -78,10 +80,13 @@ def test_the_teacher_is_not_corrected(dataset: Dataset, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(bic.learn.step, "Teacher", watched)
     learner = toy_learner("bic-means")
+    reported = []
     for step in toy_steps(dataset):
         learn(learner, step)
-    assert learner.model.correction is not None
-    assert corrections == [None, None]
+        reported.append(learner.model.correction)
+    assert corrections == reported[:2]
+    assert reported[0] is None
+    assert reported[1] is not None
 
 
 def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
@@ -161,3 +166,33 @@ def test_a_learner_that_is_saved_and_loaded_learns_the_same(
     learn(loaded, third)
     pixels = pixels_of(dataset.test)
     assert torch.equal(loaded.model.logits(pixels)[1], learner.model.logits(pixels)[1])
+
+
+@pytest.mark.parametrize("limit", [1, 10**9, None])
+def test_any_limit_works(dataset: Dataset, limit: int | None) -> None:
+    learner = toy_learner("bic-means", held_out_limit=limit)
+    for step in toy_steps(dataset):
+        learn(learner, step)
+    assert np.isfinite(learner.model.predict_proba(arrays_of(dataset.test, "ab")[0])).all()
+
+
+def test_images_that_are_all_equal_are_learned_without_failing() -> None:
+    """Every feature is the same, and so is every class mean."""
+    learner = toy_learner("bic-means")
+    images = np.full((40, 8, 8), 128, dtype=np.uint8)
+    learner.learn(images, ["a", "b"] * 20)
+    learner.learn(images, ["c", "d"] * 20)
+    probabilities = learner.model.predict_proba(images[:2])
+    assert np.isfinite(probabilities).all()
+    assert probabilities.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-5)
+
+
+def test_a_class_with_one_image_is_refused() -> None:
+    images = np.zeros((5, 8, 8), dtype=np.uint8)
+    with pytest.raises(UserError, match="has only 1 training image and bic-means needs two"):
+        toy_learner("bic-means").learn(images, ["a", "a", "a", "a", "b"])
+
+
+def test_a_memory_that_cannot_hold_two_images_of_each_class_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(UserError, match="memory must hold two images"):
+        toy_learner("bic-means", memory=3).learn(*arrays_of(dataset.train, "ab"))
