@@ -15,6 +15,7 @@ from bic.data.sources.digits import open_digits
 from bic.data.sources.folder import open_folder
 from bic.data.sources.parquet import find_shards, open_parquet
 from bic.errors import UserError, unknown
+from bic.foreign_files import open_regular_file
 from bic.progress import Progress
 
 GZIP = b"\x1f\x8b"
@@ -86,7 +87,7 @@ def open_source(
     """Open what is at `path`. Its content says what it is."""
     start = b""
     if path.is_file():
-        with reading(path), path.open("rb") as file:
+        with reading(path), open_regular_file(path) as file:
             start = file.read(4)
     elif not path.exists():
         if str(path) == name and not path.suffix:
