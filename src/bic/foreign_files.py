@@ -58,8 +58,17 @@ def read_regular_file(
 
 
 def open_regular_file(path: Path | str) -> BinaryIO:
-    """A regular file, opened to read. Raises OSError for a folder, a FIFO or a device."""
-    return open(_open_regular(path, follow_links=True), "rb")
+    """A regular file, opened to read.
+
+    Raises OSError for a folder, a FIFO or a device, and for a file that is mostly holes.
+    """
+    file = open(_open_regular(path, follow_links=True), "rb")  # noqa: SIM115
+    try:
+        _checked_size(file.fileno(), None)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def check_regular_file(path: Path | str, *, follow_links: bool = True) -> os.stat_result:

@@ -25,6 +25,9 @@ def write_bomb(path: Path, arrays: Mapping[str, tuple[str, tuple[int, ...]]]) ->
             start = header(dtype, shape)
             num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
             member = zipfile.ZipInfo(f"{name}.npy")
+            if num_bytes < PIECE:
+                archive.writestr(member, start + bytes(num_bytes))
+                continue
             archive.writestr(member, packed_zeros(start, num_bytes))
             member.compress_type = zipfile.ZIP_DEFLATED  # the directory is written at the end
             member.file_size = len(start) + num_bytes

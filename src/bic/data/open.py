@@ -1,5 +1,6 @@
 """open_dataset: find a data set by name or path, recognise its format and open it."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def open_dataset(
         raise UserError(problem, "pass other data of 10,000 classes with {data=PATH}")
     else:
         source = Path(name_or_path).expanduser()
-        dataset = open_source(source, source.resolve().stem, label, wanted, reader)
+        dataset = open_source(source, Path(os.path.realpath(source)).stem, label, wanted, reader)
     dataset = wanted.in_dataset(dataset)
     if image_size is None or dataset.train.files is not None:
         return dataset

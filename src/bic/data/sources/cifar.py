@@ -11,7 +11,7 @@ from bic.data.image_files import reading
 from bic.data.images import Dataset, ImageSet, array_set
 from bic.data.sources.pickled import load
 from bic.errors import unknown
-from bic.foreign_files import check_regular_file, read_regular_file
+from bic.foreign_files import open_regular_file, read_regular_file
 
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
@@ -49,8 +49,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
 def read_archive(path: Path) -> dict[str, bytes]:
     """The files in a tar.gz, in one pass and without writing to the disk."""
     files = {}
-    check_regular_file(path)
-    with gzip.open(path) as unpacked:
+    with open_regular_file(path) as packed, gzip.open(packed) as unpacked:
         stream = BoundedStream(unpacked, MAX_BYTES)
         with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
             for member in archive:

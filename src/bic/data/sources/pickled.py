@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 NUMBERS = "buif"
 MAX_LINE = 1000  # bytes of a number or name that is written as text
-MAX_INSTRUCTIONS = 3_000_000  # each makes one small object; the published files have 250,000
+MAX_INSTRUCTIONS = 1_000_000  # each makes one small object; the published files have 250,000
 MAX_TYPE_LENGTH = 20  # characters
 MAX_DIMENSIONS = 8
 ARRAY = "numpy.ndarray"
