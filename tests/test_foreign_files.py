@@ -33,12 +33,12 @@ REASONS = {
 def test_only_files_are_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     put(kind, path)
-    start = time.monotonic()
+    start = time.process_time()
     with memory_limit(2**27), pytest.raises(OSError, match=REASONS[kind]):
         read_regular_file(path)
     with pytest.raises(OSError, match=REASONS[kind]):
         open_regular_file(path)
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_content_limit_and_links(tmp_path: Path) -> None:

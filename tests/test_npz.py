@@ -90,12 +90,12 @@ def test_damage_is_noticed(position: int, change: int, cut: bool) -> None:
     content[position] ^= change
     path = Path(f"/tmp/bic-test-{os.getpid()}.npz")
     path.write_bytes(content[:position] if cut else content)
-    start = time.monotonic()
+    start = time.process_time()
     read = None
     with suppress(Exception), memory_limit(2**26):
         read = read_npz(path, ("x", "y"))
     path.unlink()
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
     if read is not None:
         assert read["x"].tolist() == list(range(50))
         assert read["y"].tolist() == ["ab", "c"]

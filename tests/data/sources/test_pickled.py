@@ -97,10 +97,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_bombs_are_refused_at_once_and_in_little_memory(bomb: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with memory_limit(2**28), pytest.raises(ValueError, match=r"^(it|its) |descr"):
         load(BOMBS[bomb])
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_memo_takes_no_more_places_than_are_used() -> None:
