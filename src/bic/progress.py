@@ -40,7 +40,10 @@ class Task:
         now = time.monotonic()
         if self._owner.bars is not None and self._bar is not None:
             self._owner.bars.update(
-                self._bar, completed=self.done, description=self.name, about=self._rate(now)
+                self._bar,
+                completed=self.done,
+                description=printable(self.name),
+                about=self._rate(now),
             )
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now

@@ -81,6 +81,8 @@ def _page_sizes(
     sizes = PageSizes()
     for group in groups:
         row_group = metadata.row_group(group)
+        if row_group.num_rows == 0:  # its pages are not read, and may be missing
+            continue
         for number in range(row_group.num_columns):
             chunk = row_group.column(number)
             if not _is_below(chunk.path_in_schema, column):
