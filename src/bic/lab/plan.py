@@ -14,7 +14,7 @@ from bic.foreign_files import read_regular_file
 from bic.lab.protocol import Defaults, Protocol, defaults_for
 from bic.learn.learning import Learning, MemoryBudget
 from bic.learn.moved import refuse_moved
-from bic.learn.recipe import Recipe
+from bic.learn.recipe import MOST_EPOCHS, Recipe
 from bic.settings import Settings, checked, known_paths, one_sentence
 
 MAX_TEXT_BYTES = 2**24  # of a file of settings or class names
@@ -34,12 +34,12 @@ class RunConfig(Settings):
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
     method_settings: dict[str, Any] = Field({})  # settings that only this method has
     backbone: str | None = None
-    epochs: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
     exemplars: Literal["herding", "random"] = "herding"
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
-    correction_penalty: float = Field(0.0, ge=0)
+    correction_penalty: float = Field(0.0, ge=0, le=1e9)
     seed: int = Field(0, ge=0)
     compile: bool | None = None  # None: only if it is measured to save time
     skip_bad: bool = False
