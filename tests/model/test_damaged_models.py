@@ -311,6 +311,24 @@ def test_undamaged_model_loads_within_the_limits(tmp_path: Path) -> None:
     assert time.process_time() - start < MAX_SECONDS
 
 
+def test_model_of_enormous_images_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights do not depend on the size, but predicting one image would take gigabytes."""
+    folder = tmp_path / "model"
+    made_model(backbone="small").save(folder)
+    change_description(folder, lambda content: content["preprocessing"].update(size=2048))
+    Model.load(folder)
+    change_description(folder, lambda content: content["preprocessing"].update(size=8192))
+    message = (
+        "would take 6400 MB of memory, and only .* set the environment variable BIC_UNPACK_MB="
+    )
+    with memory_limit(MAX_BYTES), pytest.raises(UserError, match=message):
+        Model.load(folder)
+    monkeypatch.setenv("BIC_UNPACK_MB", "6400")
+    assert Model.load(folder).preprocessing.size == 8192
+
+
 def test_class_means_must_be_numbers(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     made_model("nearest mean").save(folder)

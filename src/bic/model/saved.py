@@ -14,7 +14,7 @@ from bic import files
 from bic.class_names import name_problem
 from bic.data.preprocessing import Preprocessing
 from bic.errors import BicError, UserError
-from bic.foreign_files import parse_json
+from bic.foreign_files import parse_json, refuse_unpacking
 from bic.model.answers import (
     Answer,
     BlendedHead,
@@ -35,6 +35,7 @@ FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place 
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 MAX_SIZE = 8192  # pixels
+BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
 MAX_REASON = 200  # characters of the reason for which a model is refused
 
 
@@ -170,7 +171,10 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
                 "pass {trust} if you trust where it comes from",
             )
         refuse_odd_numbers(named)
-        return _build(checked, named, trust=trust)
+        model = _build(checked, named, trust=trust)
+        side = checked.preprocessing.size or 1
+        refuse_unpacking(place, len(content[WEIGHTS]), BYTES_PER_PIXEL * side**2)
+        return model
 
 
 @contextmanager
