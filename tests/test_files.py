@@ -1,8 +1,10 @@
 """Files that are written whole or not at all, whatever happens, and folders that are locked."""
 
+import errno
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -10,13 +12,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from support.memory_limit import memory_limit
+from support.odd_files import NOT_FILES, put
 
-from bic import UserError
+from bic import BicError, LostError, UserError
 from bic.files import (
     clear_unfinished,
     locked,
     read_folder,
     remove,
+    rename,
     to_json,
     write_file,
     write_folder,
@@ -206,12 +211,12 @@ def test_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(LostError) as caught:
         write_file(tmp_path / "file", b"new")
     assert caught.value.problem == (f"cannot write {tmp_path / 'file'} (No space left on device)")
     assert caught.value.remedy.endswith("(existing files are intact)")
     assert (tmp_path / "file").read_bytes() == b"old"
-    with pytest.raises(UserError, match="No space left on device"):
+    with pytest.raises(LostError, match="No space left on device"):
         write_folder(tmp_path / "folder", CONTENTS)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -267,3 +272,81 @@ def test_json_is_readable_and_strict() -> None:
     )
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"value": float("nan")})
+
+
+@pytest.mark.parametrize("kind", [*NOT_FILES, "link"])
+@pytest.mark.parametrize("name", ["checksums.json", "b.bin"])
+def test_folder_with_something_else_in_place_of_a_file_is_refused(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    write_folder(tmp_path / "folder", CONTENTS)
+    path = tmp_path / "folder" / name
+    if kind == "link":
+        path.rename(tmp_path / "outside")
+        path.symlink_to(tmp_path / "outside")
+    else:
+        put(kind, path)
+    with memory_limit(2**28), pytest.raises(UserError, match="folder is not complete"):
+        read_folder(tmp_path / "folder")
+
+
+def test_leftover_link_is_removed_and_its_target_stays(tmp_path: Path) -> None:
+    for name in ("precious", "folder/inner"):
+        (tmp_path / "home" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "home" / name).write_bytes(b"precious")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".writing-file").symlink_to(tmp_path / "home" / "precious")
+    (run / ".writing-folder").symlink_to(tmp_path / "home" / "folder")
+    write_file(run / "file", b"content")
+    write_folder(run / "folder", CONTENTS)
+    assert (run / "file").read_bytes() == b"content"
+    (run / "checkpoint").symlink_to(tmp_path / "home" / "folder")
+    remove(run / "checkpoint")
+    assert visible(run) == sorted(path.name for path in run.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "home" / "precious").read_bytes() == b"precious"
+    assert (tmp_path / "home" / "folder" / "inner").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "endless", "folder", "broken link", "loop"])
+def test_strange_lock_is_refused(tmp_path: Path, kind: str) -> None:
+    put(kind, tmp_path / ".lock")
+    with pytest.raises(UserError, match="cannot write to"), locked(tmp_path):
+        pass
+
+
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.ENOSPC, LostError), (errno.EIO, LostError), (errno.EROFS, UserError)],
+)
+def test_failing_rename_is_one_sentence_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BicError]
+) -> None:
+    write_file(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "replace", failing(number))
+    calls: list[Callable[[], None]] = [
+        lambda: write_file(tmp_path / "file", b"new"),
+        lambda: remove(tmp_path / "file"),
+        lambda: rename(tmp_path / "file", tmp_path / "other"),
+    ]
+    for call in calls:
+        with pytest.raises(BicError, match=re.escape(f"({os.strerror(number)})")) as caught:
+            call()
+        assert type(caught.value) is kind
+        assert caught.value.remedy.endswith("(existing files are intact)")
+        assert visible(tmp_path) == ["file"]
+        assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_failing_lock_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", failing(errno.ENOLCK))
+    message = r"cannot lock .* \(No locks available\); choose another out, on a local disk"
+    with pytest.raises(UserError, match=message), locked(tmp_path):
+        pass

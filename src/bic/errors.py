@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bic.text import printable
+
 SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
 
 FEW_NAMES = 12  # that are listed beside a suggestion
@@ -48,9 +50,12 @@ class BicError(Exception):
         self.remedy = remedy
 
     def phrased(self, phrase: Phrase) -> str:
-        """The whole sentence, with the settings in the remedy written by `phrase`."""
+        """The whole sentence, with the settings in the remedy written by `phrase`.
+
+        Names of files and classes in it may come from strangers, so it is made printable.
+        """
         remedy = SETTING.sub(lambda match: phrase(match[1], match[2]), self.remedy)
-        return f"{self.problem}; {remedy}"
+        return printable(f"{self.problem}; {remedy}")
 
     def __str__(self) -> str:
         return self.phrased(in_python)

@@ -1,16 +1,18 @@
 """Files and folders that are written whole or not at all, with checksums. Imports no torch."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bic.errors import UserError
+from bic.errors import BicError, LostError, UserError
+from bic.foreign_files import read_json_file, read_regular_file, refuse_other_kinds
 
 # The content of a file: bytes, or a function that writes it to a path if it is large.
 Content = bytes | Callable[[Path], None]
@@ -19,7 +21,32 @@ CHECKSUMS = "checksums.json"
 TEMPORARY = ".writing-"
 READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 ELSEWHERE = "choose another {out}"
+FIX_AND_REPEAT = "fix this and run the same command again (existing files are intact)"
 AGAIN = "restore it from a copy, or train again"
+
+# The user can fix these by another path or other permissions. Others, such as a full disk, are
+# failures.
+USER_CAUSES = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOLCK,
+    errno.ENOTDIR,
+    errno.ENOTSUP,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EXDEV,
+}
+
+
+def file_error(error: OSError, problem: str, remedy: str) -> BicError:
+    """UserError for a path that cannot be used, LostError for a failure such as a full disk."""
+    kind = UserError if error.errno in USER_CAUSES else LostError
+    return kind(f"{problem} ({error.strerror or error})", remedy)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -42,15 +69,18 @@ def write_folder(path: Path, contents: Mapping[str, Content]) -> None:
 def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, bytes]:
     """The content of files in a folder that `write_folder` wrote: the named files, or all.
 
-    Raises UserError if a file is missing or has changed.
+    Nothing outside the folder is read, not even through a symbolic link. Raises UserError if a file
+    is missing or has changed.
     """
+    contents = {}
     try:
-        checksums = json.loads((path / CHECKSUMS).read_bytes())
+        checksums = read_json_file(path / CHECKSUMS, follow_links=False)
         wanted = list(checksums if names is None else names)
         expected = {name: str(checksums[name]) for name in wanted}
-        if any(Path(name).name != name for name in wanted):
-            raise ValueError("a file is outside the folder")
-        contents = {name: (path / name).read_bytes() for name in wanted}
+        for name in wanted:
+            if Path(name).name != name:
+                raise ValueError("a file is outside the folder")
+            contents[name] = read_regular_file(path / name, follow_links=False)
     except READ_ERRORS as error:
         raise UserError(f"{path} is not complete ({error})", AGAIN) from error
     for name, content in contents.items():
@@ -61,38 +91,70 @@ def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, byt
 
 def remove(path: Path) -> None:
     """Delete a file or folder atomically, if it exists: a kill leaves all of it or nothing."""
-    if path.exists():
-        os.replace(path, path.with_name(TEMPORARY + path.name))
+    if path.exists() or path.is_symlink():
+        rename(path, path.with_name(TEMPORARY + path.name))
         clear_unfinished(path.parent)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file or folder another name, atomically."""
+    try:
+        os.replace(old, new)
+    except OSError as error:
+        raise file_error(error, f"cannot rename {old} to {new.name}", FIX_AND_REPEAT) from error
 
 
 def clear_unfinished(folder: Path) -> None:
     """Remove what a killed process was writing or deleting."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        _discard(leftover)
+
+
+def _discard(leftover: Path) -> None:
+    """Delete a file, a link or a folder, if it exists. What a link points to stays."""
+    if leftover.is_dir() and not leftover.is_symlink():
+        shutil.rmtree(leftover, ignore_errors=True)
+    else:
+        leftover.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder. The lock ends with the process, even after a kill."""
-    if folder.is_file():
-        raise UserError(f"{folder} is a file and not a folder", ELSEWHERE)
     try:
+        if folder.is_file():
+            raise UserError(f"{folder} is a file and not a folder", ELSEWHERE)
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / ".lock").open("a")
+        handle = _open_lock(folder / ".lock")
     except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror})", ELSEWHERE) from error
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"{folder} is in use by another process", f"wait for it, stop it, or {ELSEWHERE}"
-            ) from error
+        raise file_error(error, f"cannot write to {folder}", ELSEWHERE) from error
+    try:
+        _lock(handle, folder)
         yield
+    finally:
+        os.close(handle)
+
+
+def _open_lock(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+    handle = os.open(path, flags, 0o666)
+    try:
+        refuse_other_kinds(os.fstat(handle), path)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(
+            f"{folder} is in use by another process", f"wait for it, stop it, or {ELSEWHERE}"
+        ) from error
+    except OSError as error:  # some network drives have no locks
+        raise file_error(error, f"cannot lock {folder}", f"{ELSEWHERE}, on a local disk") from error
 
 
 def to_json(value: Any) -> bytes:
@@ -103,27 +165,27 @@ def to_json(value: Any) -> bytes:
 def _written_whole(path: Path) -> Iterator[Path]:
     """A temporary path next to `path`, which replaces `path` once all is written and synced.
 
-    A full disk or a read-only folder raises UserError; what was there before does not change.
+    What was there before does not change on an error: LostError for a failure such as a full disk,
+    UserError for a path that cannot be written to.
     """
     temporary = path.with_name(TEMPORARY + path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _discard(temporary)  # it may be a link that leads elsewhere
         yield temporary
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
-        clear_unfinished(path.parent)
-        reason = error.strerror or error
-        raise UserError(
-            f"cannot write {path} ({reason})",
-            "fix this and run the same command again (existing files are intact)",
-        ) from error
+        with suppress(OSError):
+            clear_unfinished(path.parent)
+        raise file_error(error, f"cannot write {path}", FIX_AND_REPEAT) from error
 
 
 def _write_synced(path: Path, content: Content) -> str:
-    """Write a file, sync it to disk and return its checksum."""
+    """Write a new file, sync it to disk and return its checksum."""
     if isinstance(content, bytes):
-        path.write_bytes(content)
+        with path.open("xb") as new:
+            new.write(content)
     else:
         content(path)
     with path.open("rb") as file:
@@ -133,5 +195,7 @@ def _write_synced(path: Path, content: Content) -> str:
 
 def _sync(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from bic.text import printable
+
 QUIET_SECONDS = 2.0  # a shorter task gets no line
 LINE_SECONDS = 10.0  # between two lines about the same task
 
@@ -18,7 +20,7 @@ class Task:
     """One long task. `advance` counts finished units; notes are shown next to the rate."""
 
     def __init__(self, owner: "Progress", name: str, total: int, unit: str, done: int) -> None:
-        self.name = name
+        self.name = printable(name)
         self.total = total
         self.unit = unit
         self.notes = ""
@@ -29,7 +31,7 @@ class Task:
         self._last_line = self._start
         self._bar = None
         if owner.bars is not None:
-            self._bar = owner.bars.add_task(name, total=total, about="")
+            self._bar = owner.bars.add_task(self.name, total=total, about="")
 
     def advance(self, count: int, **notes: float) -> None:
         self.done += count
@@ -38,7 +40,10 @@ class Task:
         now = time.monotonic()
         if self._owner.bars is not None and self._bar is not None:
             self._owner.bars.update(
-                self._bar, completed=self.done, description=self.name, about=self._rate(now)
+                self._bar,
+                completed=self.done,
+                description=printable(self.name),
+                about=self._rate(now),
             )
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
@@ -73,7 +78,7 @@ class Progress:
         self._shows_bars = mode == "bars" or (mode == "auto" and self.console.is_terminal)
 
     def say(self, message: str) -> None:
-        self.console.print(message, soft_wrap=True, markup=False)
+        self.console.print(printable(message), soft_wrap=True, markup=False)
 
     @contextmanager
     def task(self, name: str, total: int, unit: str = "images", *, done: int = 0) -> Iterator[Task]:
@@ -90,7 +95,7 @@ class Progress:
 
     def _new_bars(self) -> RichProgress:
         return RichProgress(
-            "{task.description}",
+            TextColumn("{task.description}", markup=False),
             BarColumn(12),
             "{task.percentage:>3.0f} %",
             TimeRemainingColumn(),

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bic.errors import UserError, unknown
 
+LARGEST = 1e30  # of a real setting; much more than that is infinite in float32
+
 Kind = TypeVar("Kind", bound="Settings")
 
 
@@ -24,6 +26,9 @@ def checked(kind: type[Kind], values: Mapping[str, Any], *, under: str = "") -> 
 
     `under` is the path of these settings inside others, such as `recipe.`.
     """
+    if not isinstance(values, Mapping):
+        name = under.removesuffix(".") or "settings"
+        raise UserError(f"{name} must be a table of settings, got {values!r}", f"change {name}")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:

@@ -1,5 +1,6 @@
 """The command line itself: failures, warnings, and how it writes settings."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,6 +40,11 @@ def failing(bic: Command, monkeypatch: pytest.MonkeyPatch) -> Failing:
             MemoryError("Unable to allocate 8 GiB"),
             "bic: out of memory (Unable to allocate 8 GiB); free some",
         ),
+        (MemoryError(), "bic: out of memory; free some and run the same command again"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "here/x"),
+            "bic: cannot use here/x (No space left on device); check the path\n",
+        ),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory"),
             "bic: out of memory (DefaultCPUAlloc",
@@ -46,6 +52,10 @@ def failing(bic: Command, monkeypatch: pytest.MonkeyPatch) -> Failing:
         (
             RuntimeError("broken"),
             "bic: failed: RuntimeError: broken; set BIC_TRACEBACK=1 to see the traceback\n",
+        ),
+        (
+            RuntimeError("\x1b[31mred"),
+            "bic: failed: RuntimeError: \\x1b[31mred; set BIC_TRACEBACK=1",
         ),
         (ZeroDivisionError("division\nby zero"), "bic: failed: ZeroDivisionError: division by"),
     ],
@@ -57,6 +67,12 @@ def test_failure_is_one_sentence_and_exit_code_1(
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith(sentence)
     assert outcome.err.count("\n") == 1
+
+
+def test_path_that_cannot_be_used_is_a_mistake(failing: Failing) -> None:
+    outcome = failing(OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300))
+    sentence = f"bic: cannot use {'x' * 200}… (File name too long); check the path\n"
+    assert outcome == Outcome(2, "", sentence)
 
 
 def test_traceback_is_shown_on_request(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:

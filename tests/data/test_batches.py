@@ -194,7 +194,7 @@ def test_plain_batches_times_outputs_are_bounded(num_outputs: int, batch_size: i
     assert len(indices) == batch_size
 
 
-@pytest.mark.parametrize(("side", "batch_size"), [(128, 512), (256, 128), (600, 32)])
+@pytest.mark.parametrize(("side", "batch_size"), [(128, 512), (256, 128), (600, 23), (4096, 1)])
 def test_plain_batches_of_large_images_are_smaller(side: int, batch_size: int) -> None:
     image = array_set(np.zeros((1, side, side), np.uint8), np.zeros(1, np.int64))
     assert image.pixels is not None

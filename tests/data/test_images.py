@@ -95,8 +95,8 @@ def test_arrays_that_are_not_square_have_no_size() -> None:
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (("a", "a"), "class 'a' of d is named twice or unprintable; rename it"),
-        (("a", "b\n"), r"class 'b\\n' of d is named twice or unprintable"),
+        (("a", "a"), "d: class 'a' is named twice; rename it"),
+        (("a", "b\n"), r"d: the class name 'b\\n' is empty or not printable"),
         (("a", "b", "c"), "class 'c' of d has no train images; add some, or leave the class out"),
         (("a",), r"d has wrong train labels \(label 1 is not in 0\.\.0, the class numbers\)"),
     ],

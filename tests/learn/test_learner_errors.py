@@ -113,7 +113,7 @@ WRONG_INPUT: dict[str, tuple[Callable[[Learner], object], str, str]] = {
             array_set(zeros(20, 8, 8), np.arange(20) % 2), classes=["a", "a"]
         ),
         "named twice",
-        "once",
+        "rename it",
     ),
     "nothing learned yet": (
         lambda learner: learner.model.predict(zeros(1, 8, 8)),

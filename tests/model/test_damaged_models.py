@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.memory_limit import memory_limit
@@ -54,6 +55,22 @@ def name_a_million_classes(content: dict[str, Any]) -> None:
     content["classes_per_step"] = [10**6]
 
 
+def name_three_million_classes(content: dict[str, Any]) -> None:
+    content["classes"] = [f"class {number}" for number in range(3 * 10**6)]
+    content["classes_per_step"] = [3 * 10**6]
+
+
+def rename_class(name: str) -> Change:
+    """Another name of the first class."""
+    return described(lambda content: content["classes"].__setitem__(0, name))
+
+
+def forget_previous_classes(tensors: dict[str, Tensor]) -> None:
+    for part in ("weight", "bias"):
+        name = f"answer.previous.network.head.{part}"
+        tensors[name] = tensors[name][:0].clone()
+
+
 def correct(**values: Any) -> Change:
     """Another correction in model.json."""
     return described(lambda content: content["answer"]["correction"].update(values))
@@ -65,6 +82,10 @@ HEADER_OF_4_EXABYTES = (2**62).to_bytes(8, "little") + b"{}"
 DAMAGE: dict[str, tuple[Change, str]] = {
     "10**9 channels": (
         described(lambda content: content["preprocessing"].update(channels=10**9)),
+        "images have 1 or 3 channels",
+    ),
+    "three channels": (
+        described(lambda content: content["preprocessing"].update(channels=3)),
         "its preprocessing does not fit its weights",
     ),
     "a size of 10**6": (
@@ -150,6 +171,69 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         described(lambda content: content.update(format=1, previous=5)),
         "is damaged or not a model",
     ),
+    "a newer format without anything else": (
+        written("model.json", b'{"format": 3}'),
+        "was written by a newer version of bic; upgrade bic",
+    ),
+    "three million classes": (described(name_three_million_classes), "JSON of "),
+    "an empty class name": (rename_class(""), "the class name '' is empty or not printable"),
+    "an escape sequence": (
+        rename_class("\x1b]0;title\x07"),
+        r"the class name '\x1b]0;title\x07' is empty or not printable",
+    ),
+    "a long class name": (rename_class("x" * 300), "has 300 characters, more than 255"),
+    "a class named twice": (rename_class("bee"), "class 'bee' is named twice"),
+    "half a character": (rename_class("\ud800"), r"the class name '\ud800' is empty"),
+    "a correction of too many classes": (
+        correct(num_old=6),
+        "its correction has more old classes than there are classes",
+    ),
+    "five channels": (
+        described(lambda content: content["preprocessing"].update(channels=5)),
+        "images have 1 or 3 channels",
+    ),
+    "a size above resize": (
+        described(lambda content: content["preprocessing"].update(resize=4)),
+        "size must be at most resize",
+    ),
+    "a thousand networks": (
+        described(lambda content: content.update(backbone="+".join(["mlp"] * 1000))),
+        "an ensemble has at most 64 members, got 1,000",
+    ),
+    "a backbone with an escape sequence": (
+        described(lambda content: content.update(backbone="\x1b[2J")),
+        r"unknown backbone '\x1b[2J'",
+    ),
+    "NaN in the weights": (
+        stored(lambda tensors: tensors["network.backbone.1.weight"][3].fill_(float("nan"))),
+        "network.backbone.1.weight holds NaN or infinity",
+    ),
+    "infinity in the previous head": (
+        stored(
+            lambda tensors: tensors["answer.previous.network.head.bias"][:1].fill_(float("inf"))
+        ),
+        "answer.previous.network.head.bias holds NaN or infinity",
+    ),
+    "a negative variance": (
+        stored(lambda tensors: tensors["network.backbone.2.running_var"].fill_(-1)),
+        "network.backbone.2.running_var holds a negative variance",
+    ),
+    "a std of zero": (
+        stored(lambda tensors: tensors["network.std"].zero_()),
+        "network.std holds a standard deviation that is not positive",
+    ),
+    "weights in double precision": (
+        stored(lambda tensors: tensors.update({"network.head.bias": torch.zeros(5).double()})),
+        "head.bias has the type torch.float64, not torch.float32",
+    ),
+    "weights that are whole numbers": (
+        stored(lambda tensors: tensors.update({"network.head.bias": torch.zeros(5).long()})),
+        "head.bias has the type torch.int64, not torch.float32",
+    ),
+    "a previous network without classes": (
+        stored(forget_previous_classes),
+        "its previous network knows more classes than it does, or none",
+    ),
     "no JSON": (written("model.json", b"model"), "is damaged or not a model"),
     "JSON that is not an object": (written("model.json", b"[1, 2]"), "is damaged or not a model"),
     "no UTF-8": (written("model.json", b"\xff\xfe{}"), "is damaged or not a model"),
@@ -175,8 +259,12 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         "is damaged or not a model",
     ),
     "a head without features": (
-        stored(lambda tensors: tensors.update({"network.head.weight": torch.zeros(10**9, 0)})),
+        stored(lambda tensors: tensors.update({"network.head.weight": torch.zeros(5, 0)})),
         "its weights are not those of the backbone mlp",
+    ),
+    "a billion outputs": (
+        stored(lambda tensors: tensors.update({"network.head.weight": torch.zeros(10**9, 0)})),
+        "5 class names for 1000000000 outputs",
     ),
     "a kernel of another shape": (
         stored(lambda tensors: tensors.update({"network.backbone.1.weight": torch.zeros(3, 3)})),
@@ -233,6 +321,44 @@ def test_undamaged_model_loads_within_the_limits(tmp_path: Path) -> None:
     with memory_limit(MAX_BYTES):
         Model.load(tmp_path / "model")
     assert time.process_time() - start < MAX_SECONDS
+
+
+def test_model_of_enormous_images_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights do not depend on the size, but predicting one image would take gigabytes."""
+    folder = tmp_path / "model"
+    made_model(backbone="small").save(folder)
+    change_description(folder, lambda content: content["preprocessing"].update(size=2048))
+    Model.load(folder)
+    change_description(folder, lambda content: content["preprocessing"].update(size=8192))
+    message = (
+        "would take 6400 MB of memory, and only .* set the environment variable BIC_UNPACK_MB="
+    )
+    with memory_limit(MAX_BYTES), pytest.raises(UserError, match=message):
+        Model.load(folder)
+    monkeypatch.setenv("BIC_UNPACK_MB", "6400")
+    assert Model.load(folder).preprocessing.size == 8192
+
+
+def test_class_means_must_be_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    made_model("nearest mean").save(folder)
+    change_tensors(folder, lambda tensors: tensors["answer.means"][0].fill_(float("nan")))
+    with pytest.raises(UserError, match=r"answer\.means holds NaN or infinity"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize(("alpha", "value"), [(1e308, 1.0), (1.0, 3e38)])
+def test_answer_that_is_not_a_number_is_refused(tmp_path: Path, alpha: float, value: float) -> None:
+    """Every number of these models is finite, and their logits are not."""
+    folder = tmp_path / "model"
+    made_model("corrected").save(folder)
+    correct(alpha=alpha)(folder)
+    change_tensors(folder, lambda tensors: tensors["network.head.weight"].fill_(value))
+    model = Model.load(folder)
+    with pytest.raises(UserError, match="the model's logits are NaN or infinite; check"):
+        model.predict_proba(np.zeros((1, 8, 8), np.uint8))
 
 
 @pytest.mark.parametrize(

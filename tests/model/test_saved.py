@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.model_folders import ANSWERS, CLASSES, made_model
 
-from bic import Correction, Model, Preprocessing, UserError, open_dataset
+from bic import Correction, LostError, Model, Preprocessing, UserError, open_dataset
 from bic.files import read_folder
 from bic.model.answers import BlendedHead, CorrectedHead, NearestMean, RetrainedHead
 from bic.model.saved import description, tensors
@@ -94,7 +94,7 @@ def test_saving_leaves_nothing_if_it_fails(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("bic.model.saved.write_tensors", full)
-    with pytest.raises(UserError, match=r"cannot write .*model \(No space left on device\)"):
+    with pytest.raises(LostError, match=r"cannot write .*model \(No space left on device\)"):
         made_model().save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 

@@ -24,6 +24,7 @@ from bic.lab.plan import Plan
 from bic.lab.protocol import Protocol
 from bic.learn.learning import Learning
 from bic.learn.recipe import Recipe
+from bic.store.results import checksum_of
 
 RECIPE = Recipe(name="fast", backbone="fast", epochs=6, learning_rate=0.1)
 Predictions = Mapping[str, Sequence[Any]]
@@ -153,6 +154,7 @@ def write_run(
     config = {"format": 1, "version": "0.1.0", "asked": asked, "plan": plan}
     (folder / "model").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
+    result["checksum"] = checksum_of(result)
     (folder / "result.json").write_text(json.dumps(result))
     for number, columns in enumerate(predictions, start=1):
         arrays = {name: np.asarray(column) for name, column in columns.items()}
@@ -176,9 +178,11 @@ def write_memory(path: Path, num_classes: int, pictures: int, draws: np.random.G
 
 
 def change_result(folder: Path, **changes: Any) -> None:
-    """Change entries of a run's result.json."""
+    """Change entries of a run's result.json, with a checksum that fits."""
     file = folder / "result.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    content = {**json.loads(file.read_text()), **changes}
+    del content["checksum"]
+    file.write_text(json.dumps({**content, "checksum": checksum_of(content)}))
 
 
 def main() -> None:

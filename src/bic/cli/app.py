@@ -10,9 +10,13 @@ from cyclopts import App, CycloptsError, Parameter, Token
 from rich.console import Console
 
 from bic.errors import BicError, LostError
+from bic.files import file_error
 from bic.progress import Progress
 from bic.report.command import WITHOUT_FLAG
+from bic.text import printable
 from bic.version import __version__
+
+MAX_PATH_SHOWN = 200  # characters
 
 app = App(
     name="bic",
@@ -71,19 +75,16 @@ def main() -> None:
     rank = os.environ.get("RANK")  # set by torchrun; only rank 0 prints warnings
     if rank in (None, "0"):
         warnings.showwarning = lambda message, *_, **__: console.print(
-            f"warning: {message}", markup=False
+            printable(f"warning: {message}"), markup=False
         )
     else:
         warnings.simplefilter("ignore")
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
         return
-    except LostError as error:
-        message = error.phrased(as_flag)
-        code = 1
     except BicError as error:
         message = error.phrased(as_flag)
-        code = 2
+        code = exit_code(error)
     except CycloptsError as error:
         command = " ".join(["bic", *(error.command_chain or ())])
         message = f"{str(error).rstrip('.')}; see {command} --help"
@@ -94,20 +95,36 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("BIC_TRACEBACK"):
             raise
-        message = _failure(error)
-        code = 1
+        message, code = _failure(error)
     speaker = "bic" if rank is None else f"bic (process {rank})"
-    console.print(f"{speaker}: {' '.join(message.split())}", markup=False)
+    console.print(printable(f"{speaker}: {' '.join(message.split())}"), markup=False)
     sys.exit(code)
 
 
-def _failure(error: Exception) -> str:
+def exit_code(error: BicError) -> int:
+    return 1 if isinstance(error, LostError) else 2
+
+
+def _failure(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code for an error that no command expected."""
     if _is_out_of_memory(error):
-        return (
-            f"out of memory ({str(error).splitlines()[0][:120]}); free some and run the same "
+        reason = f" ({str(error).splitlines()[0][:120]})" if str(error) else ""
+        sentence = (
+            f"out of memory{reason}; free some and run the same "
             "command again, or lower recipe.batch_size and choose another --out"
         )
-    return f"failed: {type(error).__name__}: {error}; set BIC_TRACEBACK=1 to see the traceback"
+        return sentence, 1
+    if isinstance(error, OSError) and error.filename is not None:
+        known = file_error(error, f"cannot use {_short(error.filename)}", "check the path")
+        return str(known), exit_code(known)
+    reason = f"{type(error).__name__}: {error}"
+    return f"failed: {reason}; set BIC_TRACEBACK=1 to see the traceback", 1
+
+
+def _short(filename: object) -> str:
+    """A path as a sentence shows it: the beginning of one that is too long to be a path."""
+    text = str(filename)
+    return text if len(text) <= MAX_PATH_SHOWN else f"{text[:MAX_PATH_SHOWN]}…"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -1,12 +1,14 @@
 """Arrays of numbers as images or vectors: which arrays are allowed, and what their values mean."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+PART_ITEMS = 2**22  # that are converted at once
 
 
 def check_images(array: Array, description: str) -> None:
@@ -32,8 +34,8 @@ def as_images(arrays: Sequence[Array]) -> list[Array]:
     first = arrays[0]
     if first.ndim == 2:
         with np.errstate(over="ignore"):
-            vectors = [array.astype(np.float32) for array in arrays]
-        if not all(np.isfinite(array).all() for array in vectors):
+            vectors = [array.astype(np.float32, copy=False) for array in arrays]
+        if not all(np.isfinite(part).all() for array in vectors for part in _parts(array)):
             raise ValueError("vectors must be finite, got NaN or infinity")
         return vectors
     low = min(float(array.min(initial=0)) for array in arrays)
@@ -43,4 +45,21 @@ def as_images(arrays: Sequence[Array]) -> list[Array]:
     if first.dtype == np.uint8:
         return list(arrays)
     scale = np.float32(255 if first.dtype.kind in "bf" and high <= 1 else 1)
-    return [np.rint(array * scale).astype(np.uint8) for array in arrays]
+    return [_as_bytes(array, scale) for array in arrays]
+
+
+def _as_bytes(array: Array, scale: np.float32) -> Array:
+    """The array times `scale`, rounded. Only a part of it is ever in memory as floats."""
+    pixels = np.empty(array.shape, dtype=np.uint8)
+    start = 0
+    for part in _parts(array):
+        pixels[start : start + len(part)] = np.rint(part * scale)
+        start += len(part)
+    return pixels
+
+
+def _parts(array: Array) -> Iterator[Array]:
+    """The array in pieces of some rows, together about 16 MB each as floats."""
+    num_rows = max(1, PART_ITEMS // max(1, array[:1].size))
+    for start in range(0, len(array), num_rows):
+        yield array[start : start + num_rows]

@@ -10,9 +10,9 @@ from bic.settings import Settings
 class Augmentation(Settings):
     """How training images are changed before the network sees them."""
 
-    crop_padding: int = Field(0, ge=0)  # pixels by which an image may move
+    crop_padding: int = Field(0, ge=0, le=1024)  # pixels by which an image may move
     crop_fill: Literal["black", "mirror"] = "black"  # what fills the border that appears
     flip: bool = False  # mirror half of the images
-    brightness: float = Field(0.0, ge=0)  # largest shift, in pixel values
+    brightness: float = Field(0.0, ge=0, le=255)  # largest shift, in pixel values
     contrast: float = Field(0.0, ge=0, lt=1)  # largest change of each channel's contrast
     random_resize: tuple[int, int] | None = None  # VGG's: the shorter side is drawn from this range

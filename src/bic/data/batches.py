@@ -150,7 +150,7 @@ def plain_batches(
     process gets a contiguous shard.
     """
     side = images.preprocessing.size or 1
-    largest_batch = max(32, min(2**23 // side**2, 2**21 // num_outputs))
+    largest_batch = max(1, min(2**23 // side**2, max(32, 2**21 // num_outputs)))
     batch_size = min(batch_size, largest_batch)
     shard = world().share(images.everything)
     starts = range(0, len(shard), batch_size)

@@ -61,7 +61,7 @@ def decode_with(
 ) -> tuple[Tensor, list[int]]:
     """As `decode_files`, but `fill` does the decoding, for example in other processes."""
     if preprocessing.size is None:
-        images = torch.stack([preprocessing.decode(read(file)) for file in files])
+        images = torch.stack([_decoded(file, preprocessing) for file in files])
         layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
         return images.contiguous(memory_format=layout), list(range(len(files)))
     shape = (len(files), preprocessing.size, preprocessing.size, preprocessing.channels)
@@ -78,6 +78,14 @@ def decode_with(
         warn(f"left out {image}")
     good = [row for row in range(len(files)) if row not in problems]
     return pixels[good], good
+
+
+def _decoded(file: File, preprocessing: Preprocessing) -> Tensor:
+    """A vector, or an image in its own size. Raises UserError if it cannot be read."""
+    try:
+        return preprocessing.decode(read(file))
+    except Exception as error:  # numpy and Pillow raise almost anything
+        raise broken_image(f"{name_of(file)} ({reason_of(error)})") from error
 
 
 def fill_rows(

@@ -19,6 +19,7 @@ from bic.data.fitting import fitted, holds_vectors, refuse_vectors, resized
 from bic.data.images import PIXELS_IN_MEMORY, ImageSet, Labels, array_set, encode
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
 from bic.errors import UserError
+from bic.foreign_files import open_regular_file
 
 Images = ImageSet | Array | Tensor | Sequence[Image.Image] | Sequence[str | Path]
 
@@ -171,7 +172,7 @@ def _from_paths(paths: Sequence[str], image_size: int | None, resize: int | None
     modes: set[str] = set()
     for path in paths:
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with open_regular_file(path) as file, Image.open(file, formats=FORMATS) as image:
                 modes.add(image.mode)
         except Exception as error:
             problem = f"can't read {path} ({reason_of(error)})"

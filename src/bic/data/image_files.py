@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bic.errors import UserError
+from bic.foreign_files import read_regular_file
 
 CACHED_BYTES = 2**27  # of row groups, in each process
+MAX_GROUP_BYTES = 2**30  # of one row group
 
 
 class Row(NamedTuple):
@@ -31,8 +33,7 @@ def read(file: File) -> bytes:
         return file
     if isinstance(file, Row):
         return _row_groups.read(file)
-    with open(file, "rb", buffering=0) as opened:  # twice as fast as with a buffer
-        return opened.readall()
+    return read_regular_file(file)
 
 
 def name_of(file: File) -> str:
@@ -86,12 +87,18 @@ class _RowGroups:
 
 
 def _read_group(path: str, column: str, group: int) -> Any:
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
-    # Memory-mapped and pre-buffered reads keep an unbounded amount of memory.
-    with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
-        table = file.read_row_group(group, columns=[column], use_threads=False)
-        return table[column].combine_chunks()
+    from bic.data.parquet_files import column_pieces
+
+    pieces = []
+    num_bytes = 0
+    for piece in column_pieces(path, column, [group]):
+        num_bytes += piece.nbytes
+        if num_bytes > MAX_GROUP_BYTES:
+            raise ValueError(f"its row group has more than {MAX_GROUP_BYTES:,} bytes")
+        pieces.append(piece)
+    return pa.concat_arrays(pieces)
 
 
 _row_groups = _RowGroups()

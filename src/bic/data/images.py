@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bic.class_names import name_problem
 from bic.data.decode_files import Decode, decode_files, reason_of
 from bic.data.image_files import File, name_of, read
 from bic.data.preprocessing import Cut, Preprocessing
@@ -184,10 +184,9 @@ class Dataset:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name, count in Counter(self.classes).items():
-            if count > 1 or not name.isprintable():
-                problem = f"class {name!r} of {self.name} is named twice or unprintable"
-                raise UserError(problem, "rename it")
+        problem = name_problem(self.classes)
+        if problem is not None:
+            raise UserError(f"{self.name}: {problem}", "rename it")
         for part, images in (("train", self.train), ("test", self.test)):
             self._check_labels(part, images.labels)
 

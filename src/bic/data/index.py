@@ -19,6 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bic.data.parquet_files import column_pieces
+from bic.errors import UserError
+from bic.foreign_files import read_regular_file
+
 FORMAT = b"bic index 1\n"
 DIGEST_BYTES = 32
 MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
@@ -26,6 +30,20 @@ MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
 SETTLED_NS = 2 * 10**9
 
 Numbers = npt.NDArray[np.int64]
+
+SCHEMA = pa.schema(
+    {
+        "place": pa.string(),
+        "changed": pa.int64(),
+        "name": pa.string(),
+        "size": pa.int64(),
+        "time": pa.int64(),
+        "mode": pa.string(),
+        "width": pa.int64(),
+        "height": pa.int64(),
+    }
+)
+COLUMNS = SCHEMA.names
 
 
 @dataclass(kw_only=True)
@@ -91,12 +109,12 @@ class Index:
     def _load(self) -> tuple[pa.Table | None, dict[str, slice]]:
         """The table of all images, and the rows of each place."""
         try:
-            content = self.path.read_bytes()
+            content = read_regular_file(self.path)
             start = len(FORMAT) + DIGEST_BYTES
             body = content[start:]
             if content[:start] != _head(body):
                 return None, {}
-            table = pq.read_table(pa.BufferReader(body), use_threads=False, pre_buffer=False)
+            table = pa.table({name: _column(body, name) for name in COLUMNS}).cast(SCHEMA)
             places, starts = np.unique(table["place"].to_numpy(), return_index=True)
             sorted_starts = np.sort(starts).tolist()
             ends = dict(zip(sorted_starts, [*sorted_starts[1:], len(table)], strict=True))
@@ -104,7 +122,7 @@ class Index:
             for place, first in zip(places, starts.tolist(), strict=True):
                 rows[str(place)] = slice(first, ends[first])
             return table, rows
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, UserError):
             return None, {}
 
     def known(self, place: str) -> Facts | None:
@@ -179,6 +197,10 @@ def _head(body: bytes) -> bytes:
     return FORMAT + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
+def _column(body: bytes, name: str) -> pa.ChunkedArray:
+    return pa.chunked_array(list(column_pieces(body, name)))
+
+
 def _as_table(facts: Facts) -> pa.Table:
     """One row per image. The mode of an image that changed just now is not kept."""
     latest = time.time_ns() - SETTLED_NS
@@ -201,5 +223,5 @@ def _state(path: str) -> os.stat_result:
     """The state of a file, or of a broken link. A broken link fails later, when it is opened."""
     try:
         return os.stat(path)
-    except FileNotFoundError:
+    except OSError:
         return os.lstat(path)

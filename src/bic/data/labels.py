@@ -8,6 +8,8 @@ import numpy as np
 from bic.data.images import Labels
 from bic.errors import UserError
 
+MAX_LABEL = 2**63
+
 
 def number_labels(
     train: Sequence[Any], test: Sequence[Any], names: Sequence[str] | None
@@ -15,9 +17,9 @@ def number_labels(
     """Class names, and the train and test labels as positions in them; -1 for a missing label.
 
     Integer labels are positions in `names`. Without `names` each class is called by its label.
-    Raises UserError for a string that is not in `names`.
+    Raises UserError for a string that is not in `names`, and for labels of other kinds.
     """
-    used = sorted({*train, *test} - {None, -1}, key=lambda label: (isinstance(label, str), label))
+    used = _distinct(train, test)
     classes: Sequence[Any] = used if names is None else names
     position = {label: index for index, label in enumerate(classes)}
     if names is not None:
@@ -32,3 +34,15 @@ def number_labels(
         return np.array([position.get(label, -1) for label in labels], np.int64)
 
     return tuple(map(str, classes)), positions(train), positions(test)
+
+
+def _distinct(train: Sequence[Any], test: Sequence[Any]) -> list[int | str]:
+    """All labels, each once: numbers in ascending order, then strings."""
+    labels = {*train, *test} - {None, -1}
+    for label in labels:
+        is_number = isinstance(label, int) and -MAX_LABEL <= label < MAX_LABEL
+        if not is_number and not isinstance(label, str):
+            raise UserError(
+                f"labels must be whole numbers or strings, got {label!r}", "change the labels"
+            )
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))

@@ -1,5 +1,6 @@
 """open_dataset: find a data set by name or path, recognise its format and open it."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bic.data.sources.digits import open_digits
 from bic.data.sources.folder import open_folder
 from bic.data.sources.parquet import find_shards, open_parquet
 from bic.errors import UserError, unknown
+from bic.foreign_files import open_regular_file
 from bic.progress import Progress
 
 GZIP = b"\x1f\x8b"
@@ -73,7 +75,7 @@ def open_dataset(
         problem = "celeb10000 is no longer distributed"
         raise UserError(problem, "pass other data of 10,000 classes with {data=PATH}")
     else:
-        dataset = open_source(source, source.resolve().stem, label, wanted, reader)
+        dataset = open_source(source, Path(os.path.realpath(source)).stem, label, wanted, reader)
     dataset = wanted.in_dataset(dataset, source)
     if image_size is None or dataset.train.files is not None:
         return dataset
@@ -88,7 +90,7 @@ def open_source(
     """Open what is at `path`. Its content says what it is."""
     start = b""
     if path.is_file():
-        with reading(path), path.open("rb") as file:
+        with reading(path), open_regular_file(path) as file:
             start = file.read(4)
     elif not path.exists():
         if str(path) == name and not path.suffix:

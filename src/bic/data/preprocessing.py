@@ -53,7 +53,7 @@ class Preprocessing:
         `cut` is the crop to use, by default the central square. Raises whatever the decoder raises.
         """
         if encoded.startswith(b"\x93NUMPY"):
-            return torch.from_numpy(np.load(io.BytesIO(encoded), allow_pickle=False))
+            return self._from_npy(encoded)
         if self.size is None:
             return _as_batch(decode_image(encoded, self.channels))[0].clone()
         if cut is None:
@@ -61,6 +61,15 @@ class Preprocessing:
         place = partial(cut.square, self.size)
         pixels = decode_image(encoded, self.channels, at_least=cut.side, place=place)
         return self.scale(pixels, cut)
+
+    def _from_npy(self, encoded: bytes) -> Tensor:
+        """An array that `encode` saved, because it is no image that PNG can hold."""
+        array = np.load(io.BytesIO(encoded), allow_pickle=False)
+        if array.dtype not in (np.float32, np.uint8) or array.shape[:1] != (self.channels,):
+            raise ValueError(f"it is an array {array.dtype} {list(array.shape)}")
+        if not np.isfinite(array).all():
+            raise ValueError("it holds NaN or infinity")
+        return torch.from_numpy(array)
 
     def scale(self, pixels: Pixels, cut: Cut | None = None) -> Tensor:
         """The square of an image [height, width, channels], scaled to [channels, size, size].

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from bic.data.images import PIXELS_IN_MEMORY, Dataset, ImageSet, Indices, Labels
 from bic.data.index import Facts, Index
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
 from bic.errors import warn
+from bic.foreign_files import open_regular_file
 from bic.progress import Progress
 
 SMALL_BYTES = 10_000  # handing a smaller image to another thread takes longer than decoding it
@@ -114,14 +116,14 @@ class Reader:
             if part.labels[index] < 0:
                 raise ValueError("it has no label")
             file = part.files[index]
-            source: str | io.BytesIO
+            source: BinaryIO
             if isinstance(file, str):
-                source = file
+                source = open_regular_file(file)
             else:
                 encoded = read(file)
                 facts.sizes[index] = len(encoded)
                 source = io.BytesIO(encoded)
-            with Image.open(source, formats=FORMATS) as image:
+            with source, Image.open(source, formats=FORMATS) as image:
                 facts.modes[index] = image.mode
                 facts.sides[index] = image.size
 

@@ -11,11 +11,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bic.errors import UserError
+from bic.foreign_files import read_regular_file
 from bic.lab.protocol import Defaults, Protocol, defaults_for
 from bic.learn.learning import Learning, MemoryBudget
 from bic.learn.moved import refuse_moved
-from bic.learn.recipe import Recipe
+from bic.learn.recipe import MOST_EPOCHS, Recipe
 from bic.settings import Settings, checked, known_paths, one_sentence
+
+MAX_TEXT_BYTES = 2**24  # of a file of settings or class names
 
 
 class RunConfig(Settings):
@@ -32,13 +35,13 @@ class RunConfig(Settings):
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
     method_settings: dict[str, Any] = Field({})  # settings that only this method has
     backbone: str | None = None
-    epochs: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, gt=0, lt=1)
     held_out_limit: int | Literal["none"] | None = None  # of old classes
     exemplars: Literal["herding", "random"] = "herding"
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
-    correction_penalty: float = Field(0.0, ge=0)
+    correction_penalty: float = Field(0.0, ge=0, le=1e9)
     seed: int = Field(0, ge=0)
     compile: bool | None = None  # None: only if it is measured to save time
     skip_bad: bool = False
@@ -88,11 +91,26 @@ class RunConfig(Settings):
 
 
 def _class_names(text: str) -> list[str]:
-    is_file = Path(text).is_file()
+    is_file = _is_file(text)
     if not is_file and text.endswith(".txt"):
         raise ValueError(f"must name classes or a file with one per line; {text} does not exist")
-    lines = Path(text).read_text().splitlines() if is_file else text.split(",")
+    lines = _read_text(Path(text)).splitlines() if is_file else text.split(",")
     return [line.strip() for line in lines if line.strip()]
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a list of many names is too long for a path
+        return False
+
+
+def _read_text(path: Path) -> str:
+    """The content of a small text file. Raises ValueError if it cannot be read."""
+    try:
+        return read_regular_file(path, MAX_TEXT_BYTES).decode()
+    except OSError as error:
+        raise ValueError(f"cannot be read from {path} ({error.strerror})") from error
 
 
 @dataclass(frozen=True)
@@ -118,7 +136,9 @@ class Plan:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """The plan that `settings()` was taken from."""
+        """The plan that `settings()` was taken from. Raises UserError for damaged settings."""
+        if not isinstance(settings.get("recipe"), Mapping):
+            raise UserError("the recorded settings have no recipe", "choose another {out}")
         protocol = {name: settings[name] for name in Protocol.model_fields if name in settings}
         learning = {name: settings[name] for name in Learning.model_fields if name in settings}
         # Built as a Recipe: a setting that an older version did not record gets the default of
@@ -183,8 +203,8 @@ def load_settings(
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
-    except (OSError, ValueError) as error:
+        return tomllib.loads(_read_text(file))
+    except (ValueError, RecursionError) as error:
         raise UserError(f"cannot read {file} as TOML ({error})", "check {config}") from error
 
 
@@ -212,5 +232,5 @@ def _parse_assignment(assignment: str) -> tuple[str, Any]:
         )
     try:
         return name.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, so it is text
         return name.strip(), text

@@ -1,5 +1,6 @@
 """Run a protocol from its first step to its last. The run folder allows it to continue."""
 
+import hashlib
 import io
 import platform
 import time
@@ -33,7 +34,7 @@ from bic.model.answers import HeadAndMeans
 from bic.model.evaluate import evaluate, forgetting
 from bic.model.model import Model
 from bic.progress import Progress
-from bic.store.results import BlendResult, Result, StepResult
+from bic.store.results import BlendResult, Result, StepResult, check_predictions
 from bic.store.run_folder import RunFolder
 from bic.version import __version__
 
@@ -191,6 +192,10 @@ def _learn_all(
             f"{folder.path} has lost its result.json", "run again and choose another {out}"
         )
     del steps[done:]  # evaluated, but interrupted before the state was saved
+    if done:
+        _refuse_other_model(learner.model, plan, folder, dataset, order)
+    for step_result in steps:
+        check_predictions(folder.path, step_result)
     num_steps = len(protocol.step_sizes)
     every_step = protocol_steps(
         dataset,
@@ -218,6 +223,19 @@ def _learn_all(
     return result
 
 
+def _refuse_other_model(
+    model: Model, plan: Plan, folder: RunFolder, dataset: Dataset, order: Sequence[int]
+) -> None:
+    """Raise UserError unless a saved model has learned the first steps of this plan."""
+    sizes = plan.protocol.step_sizes[: len(model.classes_per_step)]
+    names = [dataset.classes[number] for number in order[: sum(sizes)]]
+    is_ours = model.classes == tuple(names) and model.classes_per_step == tuple(sizes)
+    if not is_ours or model.preprocessing != dataset.train.preprocessing:
+        raise UserError(
+            f"the saved state in {folder.path} is that of another run", "choose another {out}"
+        )
+
+
 def _test(
     learner: Learner,
     learned: Learned,
@@ -236,7 +254,8 @@ def _test(
     predictions, metrics = evaluate(model, test, index, learner.progress)
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **predictions)
-    folder.write(f"predictions-{number}.npz", packed.getvalue())
+    content = packed.getvalue()
+    folder.write(f"predictions-{number}.npz", content)
     correction = model.correction
     accuracies = [step.top1_per_group for step in past]
     return StepResult(
@@ -251,6 +270,7 @@ def _test(
         num_held_out=learned.num_held_out,
         num_exemplars=learned.num_exemplars,
         seconds={**learned.seconds, "evaluate": time.perf_counter() - start},
+        predictions_checksum=hashlib.sha256(content).hexdigest(),
     )
 
 

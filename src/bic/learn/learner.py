@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bic import files
+from bic.class_names import name_problem
 from bic.compute.devices import check_device
 from bic.compute.precision import quickest_precision
 from bic.data.decode_pool import decode_all
@@ -281,13 +282,12 @@ def _numbered(
     present = set(np.unique(numbers).tolist())
     if not present <= set(range(len(names))):
         raise UserError("labels must be positions in classes", "name every class in classes")
+    problem = name_problem(names)
+    if problem is not None:
+        raise UserError(problem, "rename it")
     for number, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise UserError(f"the class name {name!r} is empty or not printable", "rename it")
         if number not in present:
             raise UserError(f"class {name!r} has no images", "add images or leave it out")
-    if len(set(names)) < len(names):
-        raise UserError("a class is named twice", "name each class once")
     return numbers, names
 
 

@@ -68,7 +68,7 @@ class Learning(Settings):
     held_out_limit: int | None = Field(1000, ge=1)
     exemplars: Literal["herding", "random"] = "herding"  # how exemplars are chosen
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
-    correction_penalty: float = Field(0.0, ge=0)
+    correction_penalty: float = Field(0.0, ge=0, le=1e9)
     seed: int = Field(0, ge=0)  # of every random draw
     compile: bool = False  # compile the network; this changes the last bits of results
     # Number of classes of all steps together, if it is known. iCaRL's learning rate depends on it,

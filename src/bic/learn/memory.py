@@ -14,6 +14,10 @@ from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.learning import MemoryBudget
 
+# The format of a memory on disk: the part of an image is one of these two.
+TRAIN = "train"
+HELD_OUT = "held out"
+MEMORY_TYPES = {"class": pa.int64(), "part": pa.string(), "rank": pa.int64(), "image": pa.binary()}
 ROUNDING = 1e-9  # so that 0.1 · 20 is 2 and not 1.9999…
 
 
@@ -203,13 +207,12 @@ class Memory:
         """All images with class, part and rank; the format of the memory on disk."""
         columns: dict[str, list[object]] = {"class": [], "part": [], "rank": [], "image": []}
         for label, kept in self.classes.items():
-            for part, files in (("train", kept.train), ("held out", kept.held_out)):
+            for part, files in ((TRAIN, kept.train), (HELD_OUT, kept.held_out)):
                 columns["class"] += [label] * len(files)
                 columns["part"] += [part] * len(files)
                 columns["rank"] += range(len(files))
                 columns["image"] += files
-        types = {"class": pa.int64(), "part": pa.string(), "rank": pa.int64(), "image": pa.binary()}
-        return pa.table(columns, schema=pa.schema(types))
+        return pa.table(columns, schema=pa.schema(MEMORY_TYPES))
 
     def load_table(self, table: pa.Table) -> None:
         """Restore what `to_table` returned."""
@@ -217,7 +220,7 @@ class Memory:
         columns = (table[name].to_pylist() for name in ("class", "part", "image"))
         for label, part, file in zip(*columns, strict=True):
             kept = self.classes.setdefault(label, ClassMemory())
-            files = kept.train if part == "train" else kept.held_out
+            files = kept.train if part == TRAIN else kept.held_out
             files.append(file)
 
 

@@ -52,10 +52,11 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     settings = dict(settings)
     old = settings.get("recipe")
-    if not isinstance(old, Mapping):
-        return settings
+    old_own = settings.get("method_settings", {})
+    if not isinstance(old, Mapping) or not isinstance(old_own, Mapping):
+        return settings  # damaged, which is found when they are checked
     recipe: dict[str, Any] = {}
-    own: dict[str, Any] = dict(settings.get("method_settings", {}))
+    own: dict[str, Any] = dict(old_own)
     method = ALL.get(str(settings.get("method", "bic")))
     for name, value in old.items():
         new = MOVED.get(f"recipe.{name}")
@@ -64,7 +65,8 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
             continue
         table, _, leaf = new.removeprefix("recipe.").partition(".")
         if table != "method_settings":
-            recipe.setdefault(table, {})[leaf] = value
+            moved = recipe.get(table)
+            recipe[table] = {**(moved if isinstance(moved, Mapping) else {}), leaf: value}
         elif method is not None and leaf in method.settings.model_fields:
             own[leaf] = value
     settings["recipe"] = recipe

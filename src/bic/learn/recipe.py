@@ -5,7 +5,9 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from bic.data.augmentation import Augmentation
-from bic.settings import Settings
+from bic.settings import LARGEST, Settings
+
+MOST_EPOCHS = 1_000_000
 
 
 def check_milestones(milestones: tuple[float, ...]) -> tuple[float, ...]:
@@ -21,13 +23,14 @@ class Optimiser(Settings):
 
     momentum: float = Field(0.9, gt=0, lt=1)  # of SGD and of Muon
     nesterov: bool = False  # use Nesterov momentum
-    weight_decay: float = Field(0.0, ge=0)  # L2 penalty of the weights that SGD trains
+    weight_decay: float = Field(0.0, ge=0, le=LARGEST)  # L2 penalty of the weights that SGD trains
     # Divide the weight decay by the share of all classes that have been seen, if their number is
     # known, as the authors' code does.
     weight_decay_by_share: bool = False
     # Muon's learning rate, relative to the norm of a kernel. None: SGD for all weights.
-    muon_rate: float | None = Field(None, gt=0)
-    later_rate: float = Field(1.0, gt=0)  # factor of both learning rates from the second step on
+    muon_rate: float | None = Field(None, gt=0, le=LARGEST)
+    # Factor of both learning rates from the second step on.
+    later_rate: float = Field(1.0, gt=0, le=1e6)
     later_muon: bool = True  # False: Muon in the first step only
 
 
@@ -55,13 +58,15 @@ class Recipe(Settings):
 
     name: str  # of the recipe in RECIPES that the settings started from
     backbone: str
-    epochs: int = Field(ge=1)
-    first_epochs: int | None = Field(None, ge=1)  # in the first step; None: `epochs`
-    batch_size: int = Field(128, ge=1)  # images per update, over all processes
-    learning_rate: float = Field(gt=0)  # the highest of the schedule
+    epochs: int = Field(ge=1, le=MOST_EPOCHS)
+    # In the first step. None: `epochs`.
+    first_epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
+    batch_size: int = Field(128, ge=1, lt=2**31)  # images per update, over all processes
+    learning_rate: float = Field(gt=0, le=LARGEST)  # the highest of the schedule
     # Of training; predictions use float32. quickest: bfloat16 if it is measured to be faster.
     precision: Literal["float32", "bfloat16", "quickest"] = "float32"
-    distillation_factor: float = Field(1.0, gt=0)  # of the distillation loss; 4 is temperature²
+    # Of the distillation loss; 4 is temperature².
+    distillation_factor: float = Field(1.0, gt=0, le=LARGEST)
     image_size: int | None = Field(None, ge=1, le=8192)  # None: arrays keep theirs, folders get 64
     resize: int | None = Field(None, ge=1, le=8192)  # of the shorter side, before the centre crop
     optimiser: Optimiser = Optimiser()

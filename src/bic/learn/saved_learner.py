@@ -1,18 +1,17 @@
 """Learners on disk: a model folder with the memory and the settings of learning."""
 
-import io
-import json
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from bic import files
+from bic.data.parquet_files import column_pieces
 from bic.errors import UserError
+from bic.foreign_files import parse_json
 from bic.learn.learning import Learning
-from bic.learn.memory import Memory
+from bic.learn.memory import HELD_OUT, MEMORY_TYPES, TRAIN, Memory
 from bic.learn.moved import upgraded
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
@@ -45,19 +44,51 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
         )
     contents = files.read_folder(place, (DESCRIPTION, WEIGHTS, MEMORY, LEARNING))
     model = model_of(contents, place, trust=trust)
+    learning = read_learning(contents[LEARNING], place)
+    if learning.recipe.backbone != model.backbone:
+        reason = "its settings name another backbone than its model"
+        raise UserError(f"{place} is damaged ({reason})", files.AGAIN)
+    return learning, model, read_memory(contents[MEMORY], len(model.classes), place)
+
+
+def read_learning(content: bytes, place: Path) -> Learning:
+    """The settings from the content of their file. `place` names it in errors."""
     try:
-        recorded = upgraded(json.loads(contents[LEARNING]))
+        settings = parse_json(content)
+        if not isinstance(settings, dict):
+            raise TypeError("it holds no settings")
+        recorded = upgraded(settings)
         recorded.setdefault("held_out_limit", None)  # recorded before there was a limit
-        learning = Learning(**recorded)
-        memory = read_memory(contents[MEMORY])
-        if learning.recipe.backbone != model.backbone:
-            raise ValueError("its settings name another backbone than its model")
-    except (ValueError, TypeError, KeyError, ValidationError, pa.ArrowException) as error:
+        return Learning(**recorded)
+    except UserError as error:
+        reason = error.problem
+        raise UserError(f"{place / LEARNING} is damaged ({reason})", files.AGAIN) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{place} is damaged ({reason})", files.AGAIN) from error
-    return learning, model, memory
+        raise UserError(f"{place / LEARNING} is damaged ({reason})", files.AGAIN) from error
 
 
-def read_memory(content: bytes) -> pa.Table:
-    """The table of a memory from the content of its file."""
-    return pq.read_table(io.BytesIO(content), use_threads=False, pre_buffer=False)
+def read_memory(content: bytes, num_classes: int, place: Path) -> pa.Table:
+    """The table of a memory from the content of its file. `place` names it in errors.
+
+    Raises UserError unless every image belongs to one of the classes and to one of the two parts.
+    """
+    try:
+        columns = {}
+        for name, kind in MEMORY_TYPES.items():
+            pieces = list(column_pieces(content, name))
+            columns[name] = pa.chunked_array(pieces, kind)
+        table = pa.table(columns)
+        if any(column.null_count for column in columns.values()):
+            raise ValueError("it has empty cells")
+        labels = table["class"].to_numpy()
+        if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+            raise ValueError("it holds images of classes that the model does not have")
+        if not set(table["part"].unique().to_pylist()) <= {TRAIN, HELD_OUT}:
+            raise ValueError("it holds images that are neither trained on nor held out")
+    except UserError as error:
+        raise UserError(f"{place / MEMORY} is damaged ({error.problem})", files.AGAIN) from error
+    except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{place / MEMORY} is damaged ({reason})", files.AGAIN) from error
+    return table

@@ -16,7 +16,7 @@ from bic.learn.losses import Losses
 from bic.learn.memory import Memory
 from bic.learn.recipe import Recipe
 from bic.learn.teacher import Teacher
-from bic.learn.train import Training, fit, without_prefix
+from bic.learn.train import Training, fit, load_state, without_prefix
 from bic.model.model import Model
 
 STAGE1 = "stage 1"
@@ -145,7 +145,7 @@ def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet) -> Non
     """EEIL's fine-tuning: the same number of images per class, a copy of the network as teacher."""
     resume = lesson.resumed(BALANCED)
     if resume is not None:
-        model.network.load_state_dict(without_prefix(resume.tensors, "teacher."))
+        load_state(model.network, without_prefix(resume.tensors, "teacher."))
     num_images = max(len(kept.train) for kept in memory.classes.values())
     chosen = np.concatenate(list(rank(lesson, model, new, num_images).values()))
     images = join([new.select(chosen), memory.train_images()], decode=decode_all)

@@ -76,12 +76,30 @@ class Training:
         Momentum gets the memory layout of its parameter, as the optimiser would give it, so that
         the resumed arithmetic is the same to the last bit.
         """
-        self.module.load_state_dict(without_prefix(tensors, "module."))
+        load_state(self.module, without_prefix(tensors, "module."))
         for name, parameter in self.module.named_parameters():
             if f"momentum.{name}" in tensors:
-                momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+                saved = tensors[f"momentum.{name}"]
+                if saved.shape != parameter.shape:
+                    raise wrong_checkpoint(f"the momentum of {name} has another shape")
+                momentum = torch.empty_like(parameter).copy_(saved)
                 self.optimiser.state[parameter]["momentum_buffer"] = momentum.detach()
         self.epoch = epoch
+
+
+def load_state(module: nn.Module, state: Tensors) -> None:
+    """Give a module the weights of a checkpoint. Raises UserError if they are not its own."""
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise wrong_checkpoint(str(error).splitlines()[-1].strip()) from error
+
+
+def wrong_checkpoint(reason: str) -> UserError:
+    return UserError(
+        f"the checkpoint of this step does not fit its network ({reason})",
+        "restore it from a copy, or delete it to repeat the step",
+    )
 
 
 def without_prefix(tensors: Tensors, prefix: str) -> Tensors:

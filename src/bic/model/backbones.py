@@ -1,6 +1,7 @@
 """Backbones: modules that map images to features [batch, dim], by name."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bic.errors import UserError, unknown
+
+MAX_MEMBERS = 64  # of an ensemble
 
 # (channels, image size or None for vectors) → module
 Builder = Callable[[int, int | None], nn.Module]
@@ -223,6 +226,10 @@ def build_backbone(
     """
     if "+" in name:
         names = name.split("+")
+        if len(names) > MAX_MEMBERS:
+            raise UserError(
+                f"an ensemble has at most {MAX_MEMBERS} members, got {len(names):,}", "use fewer"
+            )
         if not all(names):
             raise UserError(
                 f"{name} lacks a backbone on one side of its +",
@@ -249,7 +256,10 @@ def _import_backbone(name: str, channels: int, image_size: int | None) -> nn.Mod
     module, _, function = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        backbone = getattr(importlib.import_module(module), function)(channels, image_size)
+        build = getattr(importlib.import_module(module), function)
+        if inspect.isbuiltin(build):  # such as os.kill: no network, and calling it may do harm
+            raise TypeError("it is a part of Python, not a function that builds a network")
+        backbone = build(channels, image_size)
         if not isinstance(backbone, nn.Module):
             raise TypeError(f"it returns {type(backbone).__name__}, not an nn.Module")
     except Exception as error:

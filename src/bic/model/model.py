@@ -13,6 +13,7 @@ from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.from_python import Images, as_model_input
 from bic.data.preprocessing import Preprocessing
+from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.network import Network
 
@@ -63,12 +64,21 @@ class Model:
 
     @torch.no_grad()
     def logits(self, images: Tensor | npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Raw and final logits [batch, classes] of pixels [batch, channels, size, size]."""
+        """Raw and final logits [batch, classes] of pixels [batch, channels, size, size].
+
+        Raises UserError if they are not finite, as those of extreme weights.
+        """
         self.network.eval()
         images = torch.as_tensor(images, device=self.network.device)
         features = self.network.features(images)
         raw = self.network.head_logits(features)
-        return raw, self.answer(Outputs(images, features, raw))
+        final = self.answer(Outputs(images, features, raw))
+        if not torch.isfinite(final).all():
+            raise UserError(
+                "the model's logits are NaN or infinite",
+                "check the images for extreme values, or train the model again",
+            )
+        return raw, final
 
     def predict(self, images: Images) -> list[str]:
         """The class name of each image.

@@ -1,18 +1,20 @@
 """Models on disk: `model.json` and `weights.safetensors`. Everything in them is checked."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import safetensors
 import safetensors.torch
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bic import files
+from bic.class_names import name_problem
 from bic.data.preprocessing import Preprocessing
-from bic.errors import UserError
+from bic.errors import BicError, UserError
+from bic.foreign_files import parse_json, refuse_unpacking
 from bic.model.answers import (
     Answer,
     Blend,
@@ -26,14 +28,18 @@ from bic.model.answers import (
     RetrainedHead,
 )
 from bic.model.backbones import is_imported
+from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
+from bic.model.tensor_files import read_tensors, refuse_odd_numbers, refuse_other_tensors
 
 FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 MAX_SIZE = 8192  # pixels
 PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
+BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
+MAX_REASON = 200  # characters of the reason for which a model is refused
 
 
 class Strict(BaseModel):
@@ -65,6 +71,15 @@ class PreprocessingDescription(Strict):
     channels: int = Field(ge=1)
     size: int | None = Field(None, ge=1, le=MAX_SIZE)
     resize: int | None = Field(None, ge=1, le=MAX_SIZE)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Images are grey or RGB, and are not enlarged after the cut."""
+        if self.size is not None and self.channels not in (1, 3):
+            raise ValueError("images have 1 or 3 channels")
+        if self.resize is not None and (self.size is None or self.size > self.resize):
+            raise ValueError("size must be at most resize")
+        return self
 
 
 class ModelDescription(Strict):
@@ -148,35 +163,46 @@ def find_model_folder(folder: Path) -> Path:
 
 def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model:
     """A model from the content of its files. `place` names it in errors."""
-    try:
-        found = json.loads(content[DESCRIPTION])
-        number = found.get("format", 1)
-        if isinstance(number, int) and number > FORMAT:  # its fields may be others
+    with _refusing_damage(place):
+        found = parse_json(content[DESCRIPTION])
+        if not isinstance(found, dict):
+            raise ValueError("model.json holds no object")
+        written_format = found.get("format", 1)
+        if isinstance(written_format, int) and written_format > FORMAT:
             raise UserError(f"{place} was written by a newer version of bic", "upgrade bic")
-        named = safetensors.torch.load(content[WEIGHTS])
-        if number == 1:
-            found, named = _from_format_1(found, named)
+        named = read_tensors(content[WEIGHTS])
+        if written_format == 1:
+            found, named = from_format_1(found, named)
+            found["format"] = FORMAT
         checked = ModelDescription.model_validate(found)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        ValidationError,
-    ) as error:
-        raise _damaged(place, str(error).splitlines()[0]) from error
-    except safetensors.SafetensorError as error:
-        raise _damaged(place, str(error)) from error
-    if is_imported(checked.backbone) and not trust:
-        raise UserError(
-            f"the model in {place} would import and run {checked.backbone}",
-            "pass {trust} if you trust where it comes from",
-        )
+        if is_imported(checked.backbone) and not trust:
+            raise UserError(
+                f"the model in {place} would import and run {checked.backbone}",
+                "pass {trust} if you trust where it comes from",
+            )
+        refuse_odd_numbers(named)
+        model = _build(checked, named, trust=trust)
+        side = checked.preprocessing.size or 1
+        refuse_unpacking(place, len(content[WEIGHTS]), BYTES_PER_PIXEL * side**2)
+        return model
+
+
+@contextmanager
+def _refusing_damage(place: Path) -> Iterator[None]:
+    """Turn any exception into a UserError: a foreign file can fail in any way."""
     try:
-        return _build(checked, named, trust=trust)
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise _damaged(place, str(error).splitlines()[0]) from error
+        yield
+    except (BicError, MemoryError):
+        raise
+    except ValidationError as error:
+        found = error.errors()[0]
+        where = ".".join(map(str, found["loc"]))
+        raise _damaged(place, f"{where}: {found['msg']}"[:MAX_REASON]) from error
+    except KeyError as error:
+        raise _damaged(place, f"it lacks {error}"[:MAX_REASON]) from error
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise _damaged(place, reason[:MAX_REASON]) from error
 
 
 def _damaged(place: Path, reason: str) -> UserError:
@@ -187,12 +213,14 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
     num_classes = len(checked.classes)
     if sum(checked.classes_per_step) != num_classes or min(checked.classes_per_step) < 0:
         raise ValueError("its steps and its classes disagree")
-    if len(set(checked.classes)) < num_classes:
-        raise ValueError("it names a class twice")
+    num_outputs = len(named["network.head.weight"])
+    if num_outputs != num_classes:
+        raise ValueError(f"{num_classes} class names for {num_outputs} outputs")
+    problem = name_problem(checked.classes)
+    if problem is not None:
+        raise ValueError(problem)
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
     network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
-    if network.num_classes != num_classes:
-        raise ValueError(f"{num_classes} class names for {network.num_classes} outputs")
     model = Model(
         network,
         checked.backbone,
@@ -225,9 +253,7 @@ def _network(
 
     if not is_imported(backbone):  # an imported backbone is trusted by the user
         with torch.device("meta"):
-            expected = {name: tensor.shape for name, tensor in build().state_dict().items()}
-        if expected != {name: tensor.shape for name, tensor in state.items()}:
-            raise ValueError(f"its weights are not those of the backbone {backbone}")
+            refuse_other_tensors(state, build().state_dict(), backbone)
     network = build(num_features)
     network.load_state_dict(state)
     return network
@@ -238,7 +264,7 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
     if described.kind == RawHead.kind:
         return RawHead()
     if described.kind == CorrectedHead.kind:
-        return CorrectedHead(_needed(described.correction))
+        return CorrectedHead(_needed(described.correction, shape[0]))
     # Cloned below, because a tensor in a file's buffer may not be aligned.
     if described.kind == NearestMean.kind:
         return NearestMean(_of_shape(state["means"], shape).clone())
@@ -249,16 +275,16 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
         has_previous = any(name.startswith(PREVIOUS) for name in state)
         return HeadAndMeans(
             _of_shape(state["means"], shape).clone(),
-            _blend(described.blend),
-            correction=_correction(described.correction),
-            teacher_correction=_correction(described.teacher_correction),
+            _blend(described.blend, shape[0]),
+            correction=_correction(described.correction, shape[0]),
+            teacher_correction=_correction(described.teacher_correction, shape[0]),
             previous=_previous(described, state, model, trust=trust) if has_previous else None,
         )
     if described.kind == BlendedHead.kind:
         return BlendedHead(
             _previous(described, state, model, trust=trust),
-            _needed(described.correction),
-            _correction(described.teacher_correction),
+            _needed(described.correction, shape[0]),
+            _correction(described.teacher_correction, shape[0]),
         )
     raise ValueError(f"unknown answer {described.kind!r}")
 
@@ -267,69 +293,40 @@ def _previous(
     described: AnswerDescription, state: Tensors, model: Model, *, trust: bool
 ) -> PreviousNetwork:
     network = _network(model.backbone, model.preprocessing, _under(state, PREVIOUS), trust=trust)
-    if network.num_classes > len(model.classes):
-        raise ValueError("its previous network knows more classes than it does")
-    return PreviousNetwork(network, _correction(described.previous_correction), described.share)
+    if not 1 <= network.num_classes <= len(model.classes):
+        raise ValueError("its previous network knows more classes than it does, or none")
+    correction = _correction(described.previous_correction, network.num_classes)
+    return PreviousNetwork(network, correction, described.share)
 
 
 def _of_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"a tensor has the shape {list(tensor.shape)}, not {list(shape)}")
+    if tensor.dtype != torch.float32:
+        raise ValueError(f"a tensor has the type {tensor.dtype}, not {torch.float32}")
     return tensor
 
 
-def _needed(described: CorrectionDescription | None) -> Correction:
+def _needed(described: CorrectionDescription | None, num_classes: int) -> Correction:
     if described is None:
         raise ValueError("its answer has no correction")
+    if described.num_old > num_classes:
+        raise ValueError("its correction has more old classes than there are classes")
     return Correction(**described.model_dump())
 
 
-def _blend(described: BlendDescription | None) -> Blend:
+def _blend(described: BlendDescription | None, num_classes: int) -> Blend:
     if described is None:
         raise ValueError("its answer has no blend")
-    return Blend(described.head, described.means, _needed(described.correction))
+    correction = _needed(described.correction, num_classes)
+    return Blend(described.head, described.means, correction)
 
 
-def _correction(described: CorrectionDescription | None) -> Correction | None:
-    return None if described is None else _needed(described)
+def _correction(described: CorrectionDescription | None, num_classes: int) -> Correction | None:
+    return None if described is None else _needed(described, num_classes)
 
 
 def _under(named: Tensors, prefix: str) -> Tensors:
     """The tensors whose names start with `prefix`, without it."""
     start = len(prefix)
     return {name[start:]: tensor for name, tensor in named.items() if name.startswith(prefix)}
-
-
-def _from_format_1(found: dict[str, Any], named: Tensors) -> tuple[dict[str, Any], Tensors]:
-    """The description and tensors in the present format."""
-    renamed: Tensors = {}
-    for name, tensor in named.items():
-        if name.startswith("previous."):
-            name = f"answer.previous.network.{name.removeprefix('previous.')}"
-        elif name == "class_means":
-            name = "answer.means"
-        elif name.startswith("own_head."):
-            name = f"answer.{name.removeprefix('own_head.')}"
-        elif not name.startswith("network."):
-            continue
-        if name.endswith("network.deviation"):
-            name = f"{name.removesuffix('deviation')}std"
-        renamed[name] = tensor
-    answer: dict[str, Any] = {"kind": RawHead.kind}
-    correction = found.get("correction")
-    previous = found.get("previous")
-    if previous is not None:
-        answer = {
-            "kind": BlendedHead.kind,
-            "correction": correction,
-            "teacher_correction": found.get("own_correction"),
-            "share": previous["share"],
-            "previous_correction": previous["correction"],
-        }
-    elif correction is not None:
-        answer = {"kind": CorrectedHead.kind, "correction": correction}
-    elif "answer.means" in renamed:
-        answer = {"kind": NearestMean.kind}
-    elif "answer.weight" in renamed:
-        answer = {"kind": RetrainedHead.kind}
-    return {**found, "format": FORMAT, "answer": answer}, renamed

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from bic.report import measures
 from bic.report.looks import look_of
 from bic.report.measures import Ints
-from bic.report.runs import Predictions, Run
-from bic.store.results import StepResult
+from bic.report.runs import Run
+from bic.store.results import Predictions, StepResult
 
 MAX_BINS = 100  # per side of a confusion matrix
 MAX_CELLS = 200_000  # in all confusion matrices of a run that are of one kind

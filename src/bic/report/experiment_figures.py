@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bic.errors import warn
+from bic.npz import read_npz
 from bic.report.looks import VARIANT_LOOKS, look_of
 from bic.report.plots import STYLE, confusion
 
@@ -112,9 +113,9 @@ def _confusions(lines: Sequence[tuple[Content, Path]]) -> Figure:
     for axes, (line, file) in zip(plots, lines, strict=True):
         num_old = line["seen"][-2] if len(line["seen"]) > 1 else 0
         classes = [str(number) for number in range(line["seen"][-1])]
-        with np.load(file) as predictions:
-            true = predictions["true"]
-            predicted = predictions["predicted"]
+        predictions = read_npz(file, ("true", "predicted"))
+        true = predictions["true"]
+        predicted = predictions["predicted"]
         confusion(axes, true, predicted, num_old, classes)
         accuracy = 100 * np.mean(true == predicted)
         axes.set_title(f"{line['name']}, seed {line['seeds'][0]}: {accuracy:.1f} %")

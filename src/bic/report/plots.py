@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bic.report.looks import look_of
-from bic.store.results import Result
+from bic.store.results import Result, read_predictions
 
-COLUMNS = ("true", "predicted", "predicted_uncorrected")
 # Settings of matplotlib.
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -26,8 +25,7 @@ def draw_demo(results: Sequence[Result], folder: Path) -> Path:
     bic = next(result for result in results if result.method == "bic")
     last = bic.steps[-1]
     num_old = last.seen - bic.config["step_sizes"][-1]
-    with np.load(folder / "bic" / f"predictions-{last.step}.npz") as content:
-        predictions = {name: content[name] for name in COLUMNS}
+    predictions = read_predictions(folder / "bic", last)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 4.6), layout="constrained", dpi=120)
         curves, before, after = figure.subplots(1, 3, width_ratios=[1.35, 1, 1])

@@ -1,8 +1,6 @@
 """Recorded runs, found on disk and checked. A damaged run is named; the others are still shown."""
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +11,19 @@ import numpy as np
 from bic.errors import UserError
 from bic.report.measures import Ints
 from bic.report.plans import Settings, plan_of
-from bic.store.results import Result, StepResult, parse_result, read_config, read_json, read_result
+from bic.store.results import (
+    Predictions,
+    Result,
+    StepResult,
+    parse_result,
+    predictions_file,
+    read_config,
+    read_json,
+    read_predictions,
+    read_result,
+)
 
 GIVE_RUNS = "give a folder that bic run has written, or a folder of such folders"
-COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
-Predictions = dict[str, Any]  # the arrays of predictions-N.npz, by name
 
 
 @dataclass(frozen=True)
@@ -69,16 +75,15 @@ class Run:
         What is missing or damaged is added to `problems`.
         """
         left_out = "so confusions, classes and calibration are not shown"
-        files = [self.path / f"predictions-{step.step}.npz" for step in self.result.steps]
+        files = [predictions_file(self.path, step.step) for step in self.result.steps]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
             if self.path.is_dir():
                 self.problems.append(f"{missing[0]} is missing, {left_out}")
             return None
         try:
-            pairs = zip(files, self.seen, strict=True)
-            return [_read_predictions(file, num_classes) for file, num_classes in pairs]
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return [read_predictions(self.path, step) for step in self.result.steps]
+        except UserError:
             self.problems.append(f"its predictions are damaged, {left_out}")
             return None
 
@@ -164,15 +169,3 @@ def _contradiction(result: Result) -> str | None:
         if len(step.head_norms) not in (0, step.seen):
             return "its head and its classes disagree"
     return None
-
-
-def _read_predictions(file: Path, num_classes: int) -> Predictions:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-        predictions = {name: content[name] for name in COLUMNS}
-    lengths = {len(column) for column in predictions.values()}
-    classes = np.concatenate([predictions[name] for name in COLUMNS[:3]])
-    if len(lengths) != 1 or not len(classes):
-        raise ValueError("columns differ in length")
-    if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_classes:
-        raise ValueError("no such class")
-    return predictions

@@ -38,7 +38,7 @@ def comparison(results: Sequence[Result]) -> Table:
         cells = [*result.top1, result.average_top1, result.average_incremental_top1]
         mark = " *" if look_of(result.method).is_upper_bound else ""
         style = "bold" if result.method == "bic" else None
-        table.add_row(result.method + mark, *map(number, cells), style=style)
+        table.add_row(Text(result.method + mark), *map(number, cells), style=style)
     table.caption = "* upper bound: sees old data, which no other method may see"
     return table
 
@@ -65,6 +65,8 @@ def steps(result: Result) -> Table:
     average = number(result.average_top1)
     without_first = number(result.average_incremental_top1)
     table.caption = f"average over all steps {average}, without the first {without_first}"
+    if result.is_unchecked:
+        table.caption += "; recorded without a checksum, by an earlier version"
     return table
 
 

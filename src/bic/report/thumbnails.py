@@ -4,15 +4,17 @@ import base64
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
+from bic.data.decode import FORMATS
+from bic.data.parquet_files import column_pieces
 from bic.report.runs import Run
 
 MAX_SIDE = 48  # pixels
+MAX_PIXELS = 2**25  # of an exemplar that is made small
 MAX_PER_CLASS = 4
 MAX_PICTURES = 600  # of one data set
 
@@ -35,30 +37,36 @@ def thumbnails(runs: Iterable[Run], wanted: Sequence[str]) -> dict[str, list[str
         try:
             for number, images in _first_images(memory, classes, per_class).items():
                 pictures[run.result.classes[number]] = [_small(image) for image in images]
-        except (OSError, ValueError, KeyError, pa.ArrowException):
+        except Exception:  # Pillow and pyarrow raise almost anything
             run.problems.append("its exemplars cannot be shown as pictures")
     return pictures
 
 
 def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[int, list[bytes]]:
-    """The first exemplars of each class, read in batches: the file may not fit into memory."""
+    """The first exemplars of each class, read in pieces: the file may not fit into memory."""
+    labels = _column(memory, "class")
+    is_trained = _column(memory, "part") == "train"
+    is_chosen = np.isin(labels, classes) & is_trained & (_column(memory, "rank") < per_class)
     images: dict[int, list[bytes]] = {}
-    with pq.ParquetFile(memory, memory_map=True) as file:
-        for rows in file.iter_batches(batch_size=256, columns=["class", "part", "rank", "image"]):
-            labels = rows.column("class").to_numpy()
-            ranks = rows.column("rank").to_numpy()
-            is_trained = rows.column("part").to_numpy(zero_copy_only=False) == "train"
-            is_chosen = np.isin(labels, classes) & is_trained & (ranks < per_class)
-            chosen = np.flatnonzero(is_chosen)
-            encoded = rows.column("image").take(pa.array(chosen))
-            for label, image in zip(labels[chosen], encoded, strict=True):
-                images.setdefault(int(label), []).append(image.as_py())
+    start = 0
+    for piece in column_pieces(memory, "image"):
+        chosen = np.flatnonzero(is_chosen[start : start + len(piece)])
+        for row in chosen:
+            images.setdefault(int(labels[start + row]), []).append(piece[int(row)].as_py())
+        start += len(piece)
     return images
+
+
+def _column(memory: Path, name: str) -> Any:
+    pieces = [piece.to_numpy(zero_copy_only=False) for piece in column_pieces(memory, name)]
+    return np.concatenate(pieces)
 
 
 def _small(image: bytes) -> str:
     packed = io.BytesIO()
-    with Image.open(io.BytesIO(image)) as picture:
+    with Image.open(io.BytesIO(image), formats=FORMATS) as picture:
+        if picture.width * picture.height > MAX_PIXELS:
+            raise ValueError(f"a picture has more than {MAX_PIXELS:,} pixels")
         small = picture.convert("RGB")
     small.thumbnail((MAX_SIDE, MAX_SIDE))
     small.save(packed, "WEBP", quality=75, method=4)

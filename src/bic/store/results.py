@@ -1,17 +1,31 @@
 """What runs have recorded, read back as typed objects. Imports no torch, to start fast."""
 
-import json
+import hashlib
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bic import files
+from bic.class_names import name_problem
 from bic.errors import UserError
+from bic.foreign_files import read_json_file, read_regular_file
 from bic.learn.moved import upgraded
+from bic.npz import read_npz
+from bic.text import is_printable
 
 FORMAT = 1  # of a run folder; a newer version of bic writes a higher number
 GIVE_A_RUN = "give a folder that bic run has written"
 GIVE_A_WHOLE_RUN = f"{GIVE_A_RUN} and that is not damaged"
+CHECKSUM = "checksum"  # the last key of result.json
+COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
+DAMAGED_ARRAYS = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError)
+DAMAGED_ARCHIVES = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+Predictions = dict[str, Any]  # the arrays of predictions-N.npz, by name
 
 
 class Record(BaseModel):
@@ -58,6 +72,7 @@ class StepResult(Record):
     num_held_out: int = 0
     num_exemplars: int = 0
     seconds: dict[str, float] = {}
+    predictions_checksum: str | None = None  # missing in older runs
 
     def content(self) -> dict[str, Any]:
         """The step's part of `result.json`. Most methods have no blend, and then it is left out."""
@@ -75,6 +90,8 @@ class Result(Record):
     classes: list[str]  # in the order in which they were learned
     made_with: dict[str, Any] = {}
     steps: list[StepResult] = Field(min_length=1)
+    # Whether the file has no checksum, as those of earlier versions.
+    is_unchecked: bool = Field(False, exclude=True)
 
     @property
     def top1(self) -> list[float]:
@@ -97,7 +114,7 @@ class Result(Record):
 
     def content(self) -> dict[str, Any]:
         """The content of `result.json`."""
-        return {
+        content = {
             "method": self.method,
             "dataset": self.dataset,
             "seed": self.seed,
@@ -110,6 +127,12 @@ class Result(Record):
             "made_with": self.made_with,
             "steps": [step.content() for step in self.steps],
         }
+        return {**content, CHECKSUM: checksum_of(content)}
+
+
+def checksum_of(content: dict[str, Any]) -> str:
+    """The checksum of a result without its checksum. Spaces and line breaks do not matter."""
+    return hashlib.sha256(files.to_json(content)).hexdigest()
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -144,7 +167,13 @@ def read_result(folder: Path | str) -> Result:
 
 
 def parse_result(content: dict[str, Any], path: Path) -> Result:
-    """A result from the content of the file at `path`. Raises UserError if it is damaged."""
+    """A result from the content of the file at `path`.
+
+    Raises UserError if it is damaged, or was changed after bic wrote it.
+    """
+    content = dict(content)
+    recorded = content.pop(CHECKSUM, None)
+    content["is_unchecked"] = recorded is None
     try:
         result = Result.model_validate(content)
     except ValidationError as error:
@@ -153,7 +182,48 @@ def parse_result(content: dict[str, Any], path: Path) -> Result:
         raise UserError(
             f"{path} is damaged or not a result ({place}: {problem['msg']})", "run it again"
         ) from error
+    del content["is_unchecked"]
+    if recorded is not None and recorded != checksum_of(content):
+        raise UserError(f"{path} was changed after bic wrote it", "restore it, or run it again")
+    names = name_problem(result.classes)
+    if names is not None or not is_printable(result.method + result.dataset):
+        reason = names or "the name of its method or data set is not printable"
+        raise UserError(f"{path} is damaged or not a result ({reason})", "run it again")
     return result.model_copy(update={"config": upgraded(result.config)})
+
+
+def predictions_file(folder: Path, step: int) -> Path:
+    return folder / f"predictions-{step}.npz"
+
+
+def check_predictions(folder: Path, step: StepResult) -> None:
+    """Raise UserError if the file of a step's predictions is there, but damaged."""
+    path = predictions_file(folder, step.step)
+    if path.exists() or path.is_symlink():
+        read_predictions(folder, step)
+
+
+def read_predictions(folder: Path, step: StepResult) -> Predictions:
+    """The predictions of a step. Raises UserError if they are missing or damaged."""
+    path = predictions_file(folder, step.step)
+    try:
+        if step.predictions_checksum is not None:
+            content = read_regular_file(path)
+            if hashlib.sha256(content).hexdigest() != step.predictions_checksum:
+                raise ValueError("its checksum differs")
+        predictions = read_npz(path, COLUMNS)
+        lengths = {len(column) for column in predictions.values()}
+        if len(lengths) != 1 or lengths == {0}:
+            raise ValueError("its columns are empty or differ in length")
+        classes = np.concatenate([predictions[name] for name in COLUMNS[:3]])
+        if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= step.seen:
+            raise ValueError("it names classes that were not learned")
+    except (*DAMAGED_ARRAYS, *DAMAGED_ARCHIVES) as error:
+        raise UserError(
+            f"{path} is missing or damaged ({error})",
+            "restore it from a copy, or delete it to continue without it",
+        ) from error
+    return predictions
 
 
 def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
@@ -161,7 +231,7 @@ def read_json(folder: Path, name: str, *keys: str) -> dict[str, Any]:
     if not folder.exists():
         raise UserError(f"{folder} does not exist", GIVE_A_RUN)
     try:
-        content = json.loads((folder / name).read_bytes())
+        content = read_json_file(folder / name)
         return {**content, **{key: content[key] for key in keys}}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{folder} has no readable {name}", GIVE_A_WHOLE_RUN) from error

@@ -1,7 +1,5 @@
 """The folder of one run: its settings, checkpoints and result, and how they are read back."""
 
-import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -9,16 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from bic import files
 from bic.compute.distributed import world
 from bic.errors import UserError
+from bic.foreign_files import parse_json
 from bic.learn.learner import Learner
 from bic.learn.lesson import Checkpoint
 from bic.learn.saved_learner import MEMORY, learner_files, read_memory
 from bic.learn.stage1 import STAGE1
 from bic.model.saved import DESCRIPTION, WEIGHTS, model_of, write_tensors
+from bic.model.tensor_files import read_tensors
 from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__
 
@@ -34,6 +34,17 @@ TRAINING = "training.safetensors"
 # Tensors of a checkpoint that versions before 0.2 call otherwise.
 OLD_NAMES = {"module.deviation": "module.std", "teacher.deviation": "teacher.std"}
 SHOWN = 3  # differences between settings that an error lists
+
+
+class Position(BaseModel):
+    """The content of `position.json`."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
+
+    step: int
+    phase: str
+    epoch: int = Field(ge=0)
+    seconds: dict[str, float]
 
 
 class RunFolder:
@@ -56,7 +67,10 @@ class RunFolder:
         return files.locked(self.path) if self.writes else nullcontext()
 
     def refuse_strangers(self) -> None:
-        """Raise UserError for a folder that holds other things than a run."""
+        """Raise UserError for a folder that holds other things than a run, or that leads away."""
+        for place in (self.checkpoints, self.model):
+            if place.is_symlink():  # what it points to would be changed and deleted
+                raise UserError(f"{place} is a symbolic link", "choose another {out}")
         if not self.path.is_dir() or (self.path / "config.json").exists():
             return
         ours = {".lock", "README.txt"}
@@ -98,7 +112,7 @@ class RunFolder:
         same_request = read_config(self.path)["asked"] == asked
         # Automatic choices of the first start stay, even if a newer version would choose otherwise.
         same_code = _backbone(old) == _backbone(plan)
-        same_data = old["fingerprint"] == plan["fingerprint"]
+        same_data = old.get("fingerprint") == plan["fingerprint"]
         if old == plan or (same_request and same_data and same_code):
             return old
         if {**old, "fingerprint": plan["fingerprint"]} == plan:
@@ -141,10 +155,14 @@ class RunFolder:
             folder = self.checkpoints / f"step-{max(numbers)}"
         contents = files.read_folder(folder, (DESCRIPTION, WEIGHTS, MEMORY))
         # A backbone is imported only if it is the one that the user asked for.
-        backbone = json.loads(contents[DESCRIPTION]).get("backbone")
-        is_requested = backbone == learner.learning.recipe.backbone
-        model = model_of(contents, folder, trust=is_requested)
-        learner.restore(model, read_memory(contents[MEMORY]))
+        requested = learner.learning.recipe.backbone
+        model = model_of(contents, folder, trust=_names_backbone(contents[DESCRIPTION], requested))
+        if model.backbone != requested:
+            raise UserError(
+                f"{folder} holds a model with the backbone {model.backbone}, not {requested}",
+                files.AGAIN,
+            )
+        learner.restore(model, read_memory(contents[MEMORY], len(model.classes), folder))
         return len(model.classes_per_step)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -169,10 +187,7 @@ class RunFolder:
         found = []
         for name in self._names():
             if name.startswith(f"step-{step}-"):
-                contents = files.read_folder(self.checkpoints / name, (POSITION, TRAINING))
-                loaded = safetensors.torch.load(contents[TRAINING])
-                tensors = {OLD_NAMES.get(name, name): loaded[name] for name in loaded}
-                found.append(Checkpoint(**json.loads(contents[POSITION]), tensors=tensors))
+                found.append(_read_checkpoint(self.checkpoints / name, step))
         return max(found, key=lambda found: (found.phase != STAGE1, found.epoch), default=None)
 
     def finish(self, number: int) -> None:
@@ -180,7 +195,7 @@ class RunFolder:
         if not self.writes:
             return
         if not self.model.exists():
-            os.replace(self.checkpoints / f"step-{number}", self.model)
+            files.rename(self.checkpoints / f"step-{number}", self.model)
         files.remove(self.checkpoints)
 
     def _names(self) -> list[str]:
@@ -194,6 +209,32 @@ class RunFolder:
         if self.writes:
             for name in set(self._names()) - names:
                 files.remove(self.checkpoints / name)
+
+
+def _names_backbone(description: bytes, backbone: str) -> bool:
+    """Whether a model's description names this backbone."""
+    try:
+        found = parse_json(description)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("backbone") == backbone
+
+
+def _read_checkpoint(folder: Path, step: int) -> Checkpoint:
+    """A position inside a step. Raises UserError if it is damaged or belongs to another step."""
+    contents = files.read_folder(folder, (POSITION, TRAINING))
+    try:
+        position = Position.model_validate(parse_json(contents[POSITION]))
+        if position.step != step:
+            raise ValueError(f"it belongs to step {position.step}")
+        found = read_tensors(contents[TRAINING])
+        tensors = {OLD_NAMES.get(name, name): found[name] for name in found}
+    except ValueError as error:  # of which pydantic's is one
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{folder} is damaged ({reason})", "restore it from a copy, or delete it and run again"
+        ) from error
+    return Checkpoint(**position.model_dump(), tensors=tensors)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -1,21 +1,23 @@
 """Parquet files in the layout of Hugging Face: train-*.parquet and test-*.parquet."""
 
-import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from bic.data.class_choice import Wanted
 from bic.data.image_files import File, Row, image_bytes, reading
 from bic.data.images import Dataset, Indices, Labels
 from bic.data.index import Facts, Index
 from bic.data.labels import number_labels
+from bic.data.parquet_files import column_pieces, metadata_of
 from bic.data.reader import Part, Reader
 from bic.errors import UserError, unknown
+from bic.foreign_files import parse_json
 
 TEST_SPLITS = ("test", "validation", "val")
 ENCODED_IN_MEMORY = 2**30  # bytes of all images; larger sets are read when they are used
@@ -28,7 +30,10 @@ LABEL_TYPES = re.compile(r"u?int\d+|(large_)?string|dictionary<.*>")
 
 
 class Columns(NamedTuple):
-    """The columns of images and labels, and the class names if the file has them."""
+    """The columns of images and labels, and the class names if the file has them.
+
+    `image` is a column of bytes, or a field of one, such as `image.bytes`.
+    """
 
     image: str
     label: str
@@ -111,9 +116,10 @@ def find_columns(path: Path, label: str | None) -> Columns:
     Raises UserError if a column is missing or `label` is needed.
     """
     with reading(path):
-        schema = pq.read_schema(path)
-        metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = metadata.get("info", {}).get("features", {})
+        schema = metadata_of(path).schema.to_arrow_schema()
+    twice = {name for name, count in Counter(schema.names).items() if count > 1}
+    if twice:
+        raise UserError(f"{path} has two columns named {min(twice)}", "rename one of them")
     images = [field.name for field in schema if IMAGE_TYPES.fullmatch(str(field.type))]
     labels = [field.name for field in schema if LABEL_TYPES.fullmatch(str(field.type))]
     if not images or not labels:
@@ -124,7 +130,25 @@ def find_columns(path: Path, label: str | None) -> Columns:
         label = usual_label(labels, path)
     if label not in labels:
         raise unknown(f"label column of {path}", label, labels)
-    return Columns(images[0], label, features.get(label, {}).get("names"))
+    image = images[0]
+    if str(schema.field(image).type).startswith("struct"):
+        image = f"{image}.bytes"
+    return Columns(image, label, class_names(schema, label, path))
+
+
+def class_names(schema: pa.Schema, label: str, path: Path) -> list[str] | None:
+    """The names that Hugging Face's description of the file has for a label column."""
+    with reading(path):
+        found = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        for key in ("info", "features", label, "names"):
+            if not isinstance(found, dict):
+                raise ValueError(f"its description has no table in place of {key}")
+            found = found.get(key, {})
+        if not found:
+            return None
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise ValueError(f"the class names of {label} are not a list of text")
+        return found
 
 
 def usual_label(labels: Sequence[str], path: Path) -> str:
@@ -144,11 +168,8 @@ def read_column(paths: Sequence[Path], name: str) -> list[Any]:
     values: list[Any] = []
     for path in paths:
         with reading(path):
-            # Without threads: pyarrow's can abort the process when it exits.
-            table = pq.read_table(
-                path, columns=[name], partitioning=None, use_threads=False, pre_buffer=False
-            )
-            values += table[name].to_pylist()
+            for piece in column_pieces(path, name):
+                values += piece.to_pylist()
     return values
 
 
@@ -161,7 +182,7 @@ def list_rows(paths: Sequence[Path], column: str) -> list[File]:
     rows: list[File] = []
     for path in paths:
         with reading(path):
-            metadata = pq.read_metadata(path)
+            metadata = metadata_of(path)
         first = 0
         for group in range(metadata.num_row_groups):
             group_metadata = metadata.row_group(group)
@@ -181,8 +202,9 @@ def known_facts(paths: Sequence[Path], index: Index) -> Facts:
     """What the index knows about the rows: everything, unless the file has changed."""
     parts = []
     for path in paths:
-        time = path.stat().st_mtime_ns
-        num_rows = pq.read_metadata(path).num_rows
+        with reading(path):
+            time = path.stat().st_mtime_ns
+            num_rows = metadata_of(path).num_rows
         names = [""] * num_rows
         facts = Facts.unknown(path.name, time, names, [0] * num_rows, [time] * num_rows)
         known = index.known(path.name)
@@ -197,7 +219,7 @@ def name_in(paths: Sequence[Path]) -> Callable[[int], str]:
 
     def name(index: int) -> str:
         for path in paths:
-            num_rows = pq.read_metadata(path).num_rows
+            num_rows = metadata_of(path).num_rows
             if index < num_rows:
                 break
             index -= num_rows
@@ -208,6 +230,6 @@ def name_in(paths: Sequence[Path]) -> Callable[[int], str]:
 
 def num_bytes(path: Path) -> int:
     with reading(path):
-        metadata = pq.read_metadata(path)
+        metadata = metadata_of(path)
     groups = range(metadata.num_row_groups)
     return sum(metadata.row_group(group).total_byte_size for group in groups)

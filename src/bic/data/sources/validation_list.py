@@ -1,12 +1,16 @@
 """The classes of images in one flat folder: ImageNet's validation images come with such a list."""
 
+import io
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Container, Sequence
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from bic.errors import UserError
+from bic.foreign_files import read_regular_file
 
+MAX_LIST_BYTES = 2**27  # ImageNet's list has 2 MB
+MAX_LINE = 10_000  # characters
 KAGGLE = "LOC_val_solution.csv"
 # `ILSVRC2012_val_00000001,n01751748 111 108 249 365` or `ILSVRC2012_val_00000001.JPEG n01751748`
 LINE = re.compile(r'\s*"?([^\s,;"]+)"?[\s,;]+"?([^\s,;"]+)')
@@ -40,22 +44,25 @@ def find_list(folder: Path, root: Path) -> ValidationList | None:
             candidates += sorted(place.glob(f"*.{suffix}"))
     images = {path.stem for path in folder.iterdir() if path.is_file()}
     for path in candidates:
-        listed = read_list(path) if path.is_file() else {}
-        classes = {name: class_name for name, class_name in listed.items() if name in images}
+        classes = read_list(path, images) if path.is_file() else {}
         if classes:
             return ValidationList(path, classes)
     return None
 
 
-def read_list(path: Path) -> dict[str, str]:
-    """The class of each image, by its name without suffix. Empty for any other kind of file."""
+def read_list(path: Path, images: Container[str]) -> dict[str, str]:
+    """The class of each of the images, by its name without suffix.
+
+    Empty for any other kind of file.
+    """
+    classes = {}
     try:
-        lines = path.read_text().splitlines()
+        content = io.BytesIO(read_regular_file(path, MAX_LIST_BYTES))
+        for line in io.TextIOWrapper(content, encoding="utf-8"):
+            match = LINE.match(line[:MAX_LINE])
+            name = PurePath(match[1]).stem if match else ""
+            if match and name in images:
+                classes[name] = match[2]
     except (OSError, ValueError):
         return {}
-    classes = {}
-    for line in lines:
-        match = LINE.match(line)
-        if match:
-            classes[Path(match[1]).stem] = match[2]
     return classes

@@ -9,7 +9,8 @@ from pydantic import Field, field_validator
 
 from bic.learn.losses import Losses, classification, distillation_per_step
 from bic.learn.methods.method import Method, MethodSettings
-from bic.learn.recipe import check_milestones
+from bic.learn.recipe import MOST_EPOCHS, check_milestones
+from bic.settings import LARGEST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,8 +20,8 @@ class EeilSettings(MethodSettings):
     """Gradient noise, and the balanced fine-tuning after every step."""
 
     # Std of the noise in the first epoch, for gradients summed over the batch.
-    gradient_noise: float = Field(0.3, ge=0)
-    balanced_epochs: int = Field(0, ge=0)  # 0: 3/7 of the recipe's epochs
+    gradient_noise: float = Field(0.3, ge=0, le=LARGEST)
+    balanced_epochs: int = Field(0, ge=0, le=MOST_EPOCHS)  # 0: 3/7 of the recipe's epochs
     balanced_milestones: tuple[float, ...] | None = None  # None: those of the recipe
 
     @field_validator("balanced_milestones")

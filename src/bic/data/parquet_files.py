@@ -1,0 +1,97 @@
+"""Columns of Parquet files that others made, read in pieces of bounded size.
+
+The directory of a Parquet file can claim anything, and one stored value can stand for a million
+rows. So the sizes of the pages that will be unpacked are read first, and what comes out is counted.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bic.data.page_headers import PageSizes, page_sizes
+from bic.foreign_files import open_regular_file, refuse_unpacking
+
+ROW_BYTES = 300  # that a row takes in lists of labels, names and facts
+PIECE_BYTES = 2**27  # of one piece, at most
+MAX_PIECE_ROWS = 1024
+
+Source = Path | str | bytes
+
+
+def metadata_of(path: Path) -> pq.FileMetaData:
+    """The directory of a file. Raises UserError if its rows alone would take too much memory."""
+    with open_regular_file(path) as stream:
+        stored = stream.seek(0, io.SEEK_END)
+        with pq.ParquetFile(stream, memory_map=False, pre_buffer=False) as file:
+            metadata = file.metadata
+    refuse_unpacking(path, stored, ROW_BYTES * metadata.num_rows)
+    return metadata
+
+
+def column_pieces(
+    source: Source, column: str, groups: Sequence[int] | None = None
+) -> Iterator[pa.Array]:
+    """The values of a column or of a field in it (`image.bytes`), in the order of the rows.
+
+    `groups` are the row groups to read, by default all. Raises UserError as soon as the values take
+    more memory than the file may, and ValueError for a file that is damaged.
+    """
+    name = "a file in memory" if isinstance(source, bytes) else source
+    with _opened(source) as stream:
+        stored = stream.seek(0, io.SEEK_END)
+        with pq.ParquetFile(stream, memory_map=False, pre_buffer=False) as file:
+            metadata = file.metadata
+            paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+            if not any(_is_below(path, column) for path in paths):
+                raise ValueError(f"it has no column {column}")
+            chosen = range(metadata.num_row_groups) if groups is None else groups
+            refuse_unpacking(name, stored, ROW_BYTES * metadata.num_rows)
+            sizes = _page_sizes(stream, stored, metadata, column, chosen)
+            refuse_unpacking(name, stored, sizes.total)
+            num_rows = max(1, min(MAX_PIECE_ROWS, PIECE_BYTES // max(1, sizes.largest)))
+            num_bytes = 0
+            for batch in file.iter_batches(num_rows, chosen, [column], use_threads=False):
+                piece = _decoded(batch.column(0))
+                num_bytes += piece.nbytes
+                refuse_unpacking(name, stored, num_bytes)
+                yield piece
+
+
+def _opened(source: Source) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else open_regular_file(source)
+
+
+def _decoded(piece: pa.Array) -> pa.Array:
+    """Values in place of references to a dictionary. Every row counts with its own size."""
+    return piece.dictionary_decode() if pa.types.is_dictionary(piece.type) else piece
+
+
+def _is_below(path: str, column: str) -> bool:
+    return path == column or path.startswith(f"{column}.")
+
+
+def _page_sizes(
+    stream: BinaryIO, stored: int, metadata: Any, column: str, groups: Sequence[int]
+) -> PageSizes:
+    """The sizes of the column's pages in some row groups."""
+    sizes = PageSizes()
+    for group in groups:
+        row_group = metadata.row_group(group)
+        if row_group.num_rows == 0:  # its pages are not read, and may be missing
+            continue
+        for number in range(row_group.num_columns):
+            chunk = row_group.column(number)
+            if not _is_below(chunk.path_in_schema, column):
+                continue
+            start = chunk.data_page_offset
+            if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+                start = min(start, chunk.dictionary_page_offset)
+            end = start + chunk.total_compressed_size
+            if not 0 <= start <= end <= stored:
+                raise ValueError("its directory points outside of the file")
+            sizes = sizes.joined(page_sizes(stream, start, end))
+    return sizes
