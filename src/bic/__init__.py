@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bic.learn.recipe import Optimiser, Recipe, Schedule
     from bic.learn.recipes import RECIPES
     from bic.model.answers import Correction
+    from bic.model.calibration import Calibration
     from bic.model.model import Model
     from bic.progress import Progress
     from bic.store.results import Result, StepResult, read_result
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Augmentation": "data.augmentation",
     "BicError": "errors",
+    "Calibration": "model.calibration",
     "Correction": "model.answers",
     "Dataset": "data.images",
     "HeldOutWarning": "errors",
@@ -68,6 +70,7 @@ __all__ = [
     "RECIPES",
     "Augmentation",
     "BicError",
+    "Calibration",
     "Correction",
     "Dataset",
     "HeldOutWarning",

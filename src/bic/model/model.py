@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.from_python import Images, as_model_input
 from bic.data.preprocessing import Preprocessing
+from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
+from bic.model.calibration import Calibration
 from bic.model.network import Network
 
 Tensors = dict[str, Tensor]
@@ -23,7 +25,8 @@ class Model:
     """A classifier. `answer` turns the outputs of `network` into final logits.
 
     `classes` are the class names in the order in which they were learned. `classes_per_step` has
-    the number of new classes of each step.
+    the number of new classes of each step. `calibration` makes probabilities of the final logits; a
+    model without one uses their softmax as it is.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Model:
         classes: Sequence[str] = (),
         classes_per_step: Sequence[int] = (),
         answer: Answer | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.network = network
         self.backbone = backbone
@@ -42,6 +46,7 @@ class Model:
         self.classes = tuple(classes)
         self.classes_per_step = tuple(classes_per_step)
         self.answer = RawHead() if answer is None else answer
+        self.calibration = calibration
 
     @classmethod
     def fresh(cls, backbone: str, preprocessing: Preprocessing) -> Self:
@@ -70,21 +75,59 @@ class Model:
         raw = self.network.head_logits(features)
         return raw, self.answer(Outputs(images, features, raw))
 
-    def predict(self, images: Images) -> list[str]:
+    @overload
+    def predict(self, images: Images) -> list[str]: ...
+
+    @overload
+    def predict(self, images: Images, *, reject: float) -> list[str | None]: ...
+
+    def predict(
+        self, images: Images, *, reject: float | None = None
+    ) -> list[str] | list[str | None]:
         """The class name of each image.
 
-        Raises UserError for images that cannot be read or do not fit the model.
+        With `reject`, the answer is None for an image that seems to belong to none of the classes.
+        The threshold is the one that wrongly rejects this share of the held-out images. Raises
+        UserError for images that cannot be read or do not fit the model.
         """
-        best = self.predict_logits(images).argmax(axis=1)
-        return [self.classes[position] for position in best]
+        if reject is None:
+            best = self.predict_logits(images).argmax(axis=1)
+            return [self.classes[position] for position in best]
+        threshold = self.threshold(reject)
+        answers: list[str | None] = []
+        for probabilities in self.predict_proba(images):
+            position = int(probabilities.argmax())
+            is_known = bool(probabilities[position] >= threshold)
+            answers.append(self.classes[position] if is_known else None)
+        return answers
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
-        """Probabilities [images, classes] in the order of `classes`: softmax of the final logits.
+        """Probabilities [images, classes] in the order of `classes`.
 
-        iCaRL answers with distances: its figures only rank the classes and are not probabilities.
+        Without a calibration, the figures of iCaRL, which answers with distances, only rank the
+        classes and are not probabilities.
         """
         logits = torch.from_numpy(self.predict_logits(images))
-        return np.asarray(torch.softmax(logits, dim=1).numpy())
+        return np.asarray(self.probabilities(logits).numpy())
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The softmax of final logits [..., classes], divided by the temperature if any."""
+        if self.calibration is not None:
+            logits = logits / self.calibration.temperature
+        return torch.softmax(logits, dim=-1)
+
+    def threshold(self, share: float) -> float:
+        """The confidence below which an image is none of the classes.
+
+        It wrongly rejects `share` of the held-out images. Raises UserError for a model without a
+        calibration.
+        """
+        if self.calibration is None:
+            raise UserError(
+                "this model is not calibrated, so it cannot tell images of other classes apart",
+                "leave out {reject}, or learn with a method that holds images out, such as bic",
+            )
+        return self.calibration.threshold(share)
 
     def predict_logits(self, images: Images) -> npt.NDArray[np.float32]:
         """Final logits [images, classes]."""

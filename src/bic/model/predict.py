@@ -71,7 +71,7 @@ def predictions(
     processes = decoding(default_processes("cpu"))
     with processes, progress.task("predicting", len(files)) as task:
         for pixels, indices in plain_batches(images, num_outputs=len(model.classes)):
-            best = model.logits(pixels)[1].softmax(dim=1).topk(top)
+            best = model.probabilities(model.logits(pixels)[1]).topk(top)
             for row, index in enumerate(indices):
                 names = tuple(model.classes[position] for position in best.indices[row].tolist())
                 yield Prediction(files[index], names, tuple(best.values[row].tolist()))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from bic.model.answers import (
     RetrainedHead,
 )
 from bic.model.backbones import is_imported
+from bic.model.calibration import MAX_CONFIDENCES, Calibration
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
 
@@ -57,6 +59,12 @@ class PreprocessingDescription(Strict):
     resize: int | None = Field(None, ge=1, le=MAX_SIZE)
 
 
+class CalibrationDescription(Strict):
+    temperature: float
+    confidences: tuple[float, ...] = Field(min_length=1, max_length=MAX_CONFIDENCES)
+    num_images: int = Field(ge=1)
+
+
 class ModelDescription(Strict):
     format: int
     classes: list[str] = Field(min_length=1)
@@ -64,12 +72,13 @@ class ModelDescription(Strict):
     backbone: str
     preprocessing: PreprocessingDescription
     answer: AnswerDescription
+    calibration: CalibrationDescription | None = None
 
 
 def description(model: Model) -> dict[str, Any]:
     """Everything that is not a tensor."""
     preprocessing = model.preprocessing
-    return {
+    described = {
         "format": FORMAT,
         "classes": list(model.classes),
         "classes_per_step": list(model.classes_per_step),
@@ -81,6 +90,9 @@ def description(model: Model) -> dict[str, Any]:
         },
         "answer": model.answer.description(),
     }
+    if model.calibration is not None:
+        described["calibration"] = asdict(model.calibration)
+    return described
 
 
 def tensors(model: Model) -> Tensors:
@@ -188,6 +200,8 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
         classes_per_step=checked.classes_per_step,
     )
     model.answer = _answer(checked.answer, _under(named, "answer."), model, trust=trust)
+    if checked.calibration is not None:
+        model.calibration = Calibration(**checked.calibration.model_dump())
     return model
 
 
