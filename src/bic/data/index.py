@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FORMAT = b"bic index 1\n"
+FORMAT = b"bic index 2\n"
 DIGEST_BYTES = 32
 MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
 # A file that changed less than this long ago may change again without a new time stamp.

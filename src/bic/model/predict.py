@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bic.data.batches import plain_batches
+from bic.data.decode import is_image
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.images import ImageSet
-from bic.data.sources.folder import is_image
 from bic.errors import UserError
 from bic.model.model import Model
 from bic.progress import Progress
