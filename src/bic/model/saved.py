@@ -33,6 +33,7 @@ FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place 
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 MAX_SIZE = 8192  # pixels
+TRIED_SIZE = 512  # pixels; a network for larger images is not tried out when it is loaded
 
 
 class Strict(BaseModel):
@@ -212,25 +213,30 @@ def _network(
     num_classes, num_features = state["head.weight"].shape
     if tuple(state["mean"].shape) != (preprocessing.channels,):
         raise ValueError("its preprocessing does not fit its weights")
+    channels = preprocessing.channels
+    size = preprocessing.size
 
-    def build(num_features: int | None = None) -> Network:
-        network = Network(
-            backbone,
-            channels=preprocessing.channels,
-            image_size=preprocessing.size,
-            num_features=num_features,
-            trust=trust,
+    def build(num_features: int | None) -> Network:
+        return Network(
+            backbone, channels=channels, image_size=size, num_features=num_features, trust=trust
         )
-        network.head.grow(num_classes)
-        return network
 
-    if not is_imported(backbone):  # an imported backbone is trusted by the user
+    # The user trusts an imported backbone. A network for large images takes too much memory to try.
+    is_tried = not is_imported(backbone) and (size is None or size <= TRIED_SIZE)
+    if not is_imported(backbone):
+        # A forward pass on the meta device imports parts of torch that take a second to import.
         with torch.device("meta"):
-            expected = {name: tensor.shape for name, tensor in build().state_dict().items()}
-        if expected != {name: tensor.shape for name, tensor in state.items()}:
+            described = build(num_features if is_tried else None)
+        expected = {name: tensor.shape for name, tensor in described.state_dict().items()}
+        expected["head.weight"] = torch.Size((num_classes, described.num_features))
+        expected["head.bias"] = torch.Size((num_classes,))
+        if expected != {name: tensor.shape for name, tensor in state.items()} or not num_features:
             raise ValueError(f"its weights are not those of the backbone {backbone}")
     network = build(num_features)
+    network.head.grow(num_classes)
     network.load_state_dict(state)
+    if is_tried and network.measure_features(backbone, channels, size) != num_features:
+        raise ValueError(f"its weights are not those of the backbone {backbone}")
     return network
 
 
