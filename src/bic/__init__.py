@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bic.learn.recipes import RECIPES
     from bic.model.answers import Correction
     from bic.model.calibration import Calibration
+    from bic.model.evaluation import Evaluation
+    from bic.model.intervals import Share
     from bic.model.model import Model
     from bic.progress import Progress
     from bic.store.results import Result, StepResult, read_result
@@ -37,6 +39,7 @@ _HOMES = {
     "Calibration": "model.calibration",
     "Correction": "model.answers",
     "Dataset": "data.images",
+    "Evaluation": "model.evaluation",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
     "Learned": "learn.lesson",
@@ -55,6 +58,7 @@ _HOMES = {
     "Result": "store.results",
     "RunConfig": "lab.plan",
     "Schedule": "learn.recipe",
+    "Share": "model.intervals",
     "StepResult": "store.results",
     "UserError": "errors",
     "as_image_set": "data.from_python",
@@ -73,6 +77,7 @@ __all__ = [
     "Calibration",
     "Correction",
     "Dataset",
+    "Evaluation",
     "HeldOutWarning",
     "ImageSet",
     "Learned",
@@ -89,6 +94,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "Schedule",
+    "Share",
     "StepResult",
     "UserError",
     "__version__",

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.console import Console
 
 from bic.cli.app import Quiet, SkipBad, Text, Whole, app, flag, progress_for
 from bic.errors import UserError
+from bic.files import to_json
+from bic.text import printable
 
 ModelFolder = Annotated[Path, Parameter(help="A model folder, or a complete run folder.")]
 Trust = Annotated[
@@ -94,6 +97,70 @@ def predict(
     else:
         write_file(out, content)
         print(f"answers: {out}")
+
+
+@app.command
+def evaluate(
+    model: ModelFolder,
+    test: Annotated[
+        Path,
+        Parameter(
+            help="Labelled images: a folder with CLASS/*.jpg, Parquet files, or an .npz file."
+        ),
+    ],
+    /,
+    *,
+    reject: Reject = None,
+    report: Annotated[Path | None, flag("An HTML page to write.")] = None,
+    json: Annotated[bool, flag("Print JSON.")] = False,
+    label: Annotated[Text, flag("Label column of Parquet files.")] = None,
+    skip_bad: SkipBad = False,
+    device: Device = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate a saved model on labelled test images.
+
+    Prints the accuracy with its 95 % interval, the worst classes, the most confused pairs, and how
+    well the probabilities agree with the accuracy before and after the temperature. Images of
+    classes that the model does not know are counted apart; with `--reject`, "none of these" is the
+    right answer for them.
+
+    For example:
+
+    - `bic evaluate shop photos/test/`
+    - `bic evaluate shop photos/test/ --reject 0.05 --report page.html`
+    - `bic evaluate shop test.npz --json`
+    """
+    from bic.compute.devices import chosen_device
+    from bic.data.labelled_images import open_labelled_images
+    from bic.model.evaluate_model import evaluate_model
+    from bic.model.model import Model
+    from bic.report.evaluation_page import check_name, write_page
+    from bic.report.evaluation_tables import sentences, tables
+
+    loaded = Model.load(model, trust=trust).to(chosen_device(device))
+    if report is not None:
+        check_name(report)
+    images, classes = open_labelled_images(
+        test, loaded.preprocessing, label=label, skip_bad=skip_bad
+    )
+    evaluation = evaluate_model(
+        loaded, images, classes, reject=reject, progress=progress_for(quiet)
+    )
+    if json:
+        print(to_json(evaluation.as_dict()).decode(), end="")
+    else:
+        console = Console(highlight=False, emoji=False)
+        for sentence in sentences(evaluation):
+            console.print(printable(sentence), markup=False, soft_wrap=True)
+        for table in tables(evaluation):
+            console.print(table)
+    if report is not None:
+        pictures = {mistake.image: images.encoded(mistake.image) for mistake in evaluation.mistakes}
+        facts = {"model": str(model), "test images": str(test), "device": chosen_device(device)}
+        page = write_page(evaluation, report, facts=facts, pictures=pictures)
+        print(f"report: {page}", file=sys.stderr if json else sys.stdout)
 
 
 def _refuse_option(place: Path) -> None:

@@ -1,6 +1,7 @@
 """Model: what predicts. A network, an answer, class names and preprocessing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -16,7 +17,9 @@ from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.calibration import Calibration
+from bic.model.evaluation import Evaluation
 from bic.model.network import Network
+from bic.progress import Progress
 
 Tensors = dict[str, Tensor]
 
@@ -137,6 +140,40 @@ class Model:
             for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):
                 logits[indices] = self.logits(pixels)[1].cpu().numpy()
         return logits
+
+    def evaluate(
+        self,
+        images: Images,
+        labels: Sequence[Any] | npt.NDArray[Any] | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        reject: float | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Classify labelled test images and sum up how well that went.
+
+        `labels` has the class of each image: a name or an integer; 7 stands for the class "7". An
+        ImageSet can be passed without `labels`: its own labels are then positions in `classes`.
+        Images of classes that the model does not know are counted apart: with `reject`, "none of
+        these" is the right answer for them.
+
+        Raises UserError for images that cannot be used, and if no class of them is known.
+        """
+        from bic.model.evaluate_model import evaluate_model
+
+        image_set = as_model_input(images, self.preprocessing)
+        if labels is not None:
+            names = [str(label) for label in labels]
+            if len(names) != len(image_set):
+                problem = f"there are {len(image_set):,} images and {len(names):,} labels"
+                raise UserError(problem, "pass one label per image")
+            classes = sorted(set(names))
+            position = {name: number for number, name in enumerate(classes)}
+            numbers = np.array([position[name] for name in names], dtype=np.int64)
+            image_set = replace(image_set, labels=numbers)
+        if classes is None:
+            raise UserError("the images have no labels", "pass labels, one for each image")
+        return evaluate_model(self, image_set, classes, reject=reject, progress=progress)
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a folder that does not exist yet, completely or not at all."""
