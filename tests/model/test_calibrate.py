@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from bic.data.from_python import as_image_set
 from bic.model import calibrate as calibrate_module
 from bic.model.calibrate import PULL, calibrate, fit_temperature
 from bic.model.calibration import Calibration
+from bic.model.certainty import certainty
 
 QUIET = Progress("quiet")
 
@@ -112,13 +114,13 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threshold_rejects_the_share_and_not_more() -> None:
-    confidences = tuple(number / 100 for number in range(100))
-    calibration = Calibration(1.0, confidences, 100)
+    certainties = tuple(number / 100 for number in range(100))
+    calibration = Calibration(1.0, certainties, 100)
     for percent in (0, 1, 5, 29, 57, 99):
         threshold = calibration.threshold(percent / 100)
-        assert sum(confidence < threshold for confidence in confidences) == percent
-    assert replace(calibration, confidences=(0.5, 0.7, 0.9)).threshold(0.3) == 0.5
-    ties = replace(calibration, confidences=(0.5, 0.5, 0.5, 0.9))
+        assert sum(value < threshold for value in certainties) == percent
+    assert replace(calibration, certainties=(0.5, 0.7, 0.9)).threshold(0.3) == 0.5
+    ties = replace(calibration, certainties=(0.5, 0.5, 0.5, 0.9))
     assert ties.threshold(0.5) == 0.5
 
 
@@ -126,6 +128,12 @@ def test_threshold_rejects_the_share_and_not_more() -> None:
 def test_share_outside_0_to_1_is_refused(share: float) -> None:
     with pytest.raises(UserError, match=r"at least 0 and less than 1, got .*; change reject"):
         Calibration(1.0, (0.5,), 1).threshold(share)
+
+
+def test_certainty_is_1_minus_the_entropy_in_units_of_the_largest() -> None:
+    rows = [[0.25] * 4, [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
+    assert certainty(torch.tensor(rows)).tolist() == pytest.approx([0, 1, 0.5])
+    assert certainty(torch.ones(3, 1)).tolist() == [1, 1, 1]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +153,7 @@ def test_probabilities_are_those_of_the_temperature(kind: str, held_out: Any) ->
     assert temperature == fit_temperature(logits, torch.from_numpy(held_out.labels))
     expected = torch.softmax(logits / temperature, dim=1)
     assert np.array_equal(model.predict_proba(held_out), expected.numpy())
-    assert model.calibration.confidences == tuple(expected.amax(dim=1).sort().values.tolist())
+    assert model.calibration.certainties == tuple(certainty(expected).sort().values.tolist())
     assert model.calibration.num_images == 30
 
 
@@ -158,17 +166,17 @@ def test_rejected_images_have_no_answer(held_out: Any) -> None:
     assert answers.count(None) == 6
     plain = model.predict(held_out)
     assert model.predict(held_out, reject=0.0) == plain
-    confidence = model.predict_proba(held_out).max(axis=1)
-    for index in np.argsort(confidence)[6:]:
+    entropy = scipy.stats.entropy(model.predict_proba(held_out), axis=1)
+    for index in np.argsort(-entropy)[6:]:
         assert answers[index] == plain[index]
 
 
 def test_many_images_are_thinned_out(held_out: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate_module, "MAX_IMAGES", 10)
-    monkeypatch.setattr(calibrate_module, "MAX_CONFIDENCES", 4)
+    monkeypatch.setattr(calibrate_module, "MAX_CERTAINTIES", 4)
     calibration = calibrate(made_model(), held_out, QUIET)
     assert calibration.num_images == 10
-    assert len(calibration.confidences) == 4
+    assert len(calibration.certainties) == 4
     chosen = calibrate_module._bounded(held_out, 5)
     assert np.bincount(chosen.labels).tolist() == [2] * 5
 
@@ -188,7 +196,7 @@ def test_calibration_is_saved(tmp_path: Path, held_out: Any) -> None:
     assert np.array_equal(loaded.predict_proba(held_out), model.predict_proba(held_out))
 
 
-GOOD = {"temperature": 1.5, "confidences": [0.2, 0.9], "num_images": 2}
+GOOD = {"temperature": 1.5, "certainties": [0.2, 0.9], "num_images": 2}
 
 
 @pytest.mark.parametrize(
@@ -200,12 +208,12 @@ GOOD = {"temperature": 1.5, "confidences": [0.2, 0.9], "num_images": 2}
         {"temperature": float("inf")},
         {"temperature": 1e7},
         {"temperature": "hot"},
-        {"confidences": []},
-        {"confidences": [0.9, 0.2]},
-        {"confidences": [0.2, 1.5]},
-        {"confidences": [0.2, float("nan")]},
-        {"confidences": [0.5] * 1001, "num_images": 2000},
-        {"confidences": 7},
+        {"certainties": []},
+        {"certainties": [0.9, 0.2]},
+        {"certainties": [0.2, 1.5]},
+        {"certainties": [0.2, float("nan")]},
+        {"certainties": [0.5] * 1001, "num_images": 2000},
+        {"certainties": 7},
         {"num_images": 1},
         {"num_images": 0},
         {"num_images": None},

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.digits import write_digits
 from support.model_folders import made_model
 from support.pictures import plain_png
@@ -14,6 +15,7 @@ from support.pictures import plain_png
 from bic import Preprocessing, UserError
 from bic.model import predict as predict_module
 from bic.model.calibration import Calibration
+from bic.model.certainty import certainty
 from bic.model.predict import Prediction, image_files, predictions, read_image
 from bic.model.prediction_text import as_csv, as_json, as_text, printable_names
 
@@ -69,10 +71,11 @@ def test_unsure_answers_are_rejected(tmp_path: Path) -> None:
     model = made_model()
     with pytest.raises(UserError, match="this model is not calibrated"):
         list(predictions(model, files, reject=0.5))
-    confidences = sorted(row.probabilities[0] for row in predictions(model, files))
-    model.calibration = Calibration(1.0, tuple(confidences), 6)
+    certainties = certainty(torch.from_numpy(model.predict_proba(files))).tolist()
+    model.calibration = Calibration(1.0, tuple(sorted(certainties)), 6)
     rows = list(predictions(model, files, reject=0.5))
-    assert [row.rejected for row in rows] == [row.probabilities[0] < confidences[3] for row in rows]
+    threshold = sorted(certainties)[3]
+    assert [row.rejected for row in rows] == [value < threshold for value in certainties]
     assert sum(row.rejected for row in rows) == 3
     for row in rows:
         assert row.answer == (None if row.rejected else row.classes[0])

@@ -47,7 +47,7 @@ def test_sentences_say_what_matters() -> None:
         "2 images of 1 class that the model does not know are not in these figures: cow.",
         "1 class without test images: dog.",
         "1 image could not be read.",
-        "“None of these” below a confidence of 30.0 % wrongly rejects 10.0 % of the images of "
+        "“None of these” below a certainty of 0.300 wrongly rejects 10.0 % of the images of "
         "known classes (5 % of the held-out images).",
         "Of the other answers, 100.0 % are right.",
         "It rejects 50.0 % of the 2 images of unknown classes (95 % interval 9.5 to 90.5 %).",

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bic import Model
 from bic.model.calibration import Calibration
+from bic.model.certainty import certainty
 from support.model_folders import CLASSES, made_model
 
 
@@ -29,8 +30,8 @@ def answering(
 
     model.logits = logits  # type: ignore[method-assign, assignment]
     if temperature is not None:
-        confidences = sorted(max(row) for row in probabilities)
-        model.calibration = Calibration(temperature, tuple(confidences), len(confidences))
+        certainties = sorted(certainty(torch.tensor(probabilities)).tolist())
+        model.calibration = Calibration(temperature, tuple(certainties), len(certainties))
     images = np.arange(len(probabilities), dtype=np.uint8)
     return model, np.tile(images[:, None, None], (1, 8, 8))
 

@@ -52,7 +52,7 @@ def predict(
     standard input.
 
     With `--reject 0.05` the answer is "none of these" for an image about which the model is less
-    sure than about 95 % of the images that it held out when it learned.
+    certain than about 95 % of the images that it held out when it learned.
 
     For example:
 

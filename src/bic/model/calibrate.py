@@ -8,7 +8,8 @@ from bic.compute.distributed import gathered, world
 from bic.data.batches import plain_batches
 from bic.data.images import ImageSet
 from bic.errors import UserError
-from bic.model.calibration import MAX_CONFIDENCES, MAX_TEMPERATURE, MIN_TEMPERATURE, Calibration
+from bic.model.calibration import MAX_CERTAINTIES, MAX_TEMPERATURE, MIN_TEMPERATURE, Calibration
+from bic.model.certainty import certainty
 from bic.model.model import Model
 from bic.progress import Progress
 
@@ -23,7 +24,7 @@ MAX_ITERATIONS = 200
 
 
 def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> Calibration:
-    """The temperature and the confidences of a model, measured on held-out images.
+    """The temperature and the certainties of a model, measured on held-out images.
 
     The labels of `held_out` are positions in `model.classes`. The images must not have been trained
     on. The model does not change: set `model.calibration` to use the result. Raises UserError if
@@ -37,10 +38,9 @@ def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> Calibrati
             "use a method and a memory that hold images out",
         )
     temperature = fit_temperature(logits, labels)
-    confidences = torch.softmax(logits / temperature, dim=1).amax(dim=1).sort().values
-    kept = np.linspace(0, len(confidences) - 1, min(len(confidences), MAX_CONFIDENCES))
-    # Rounding may leave a confidence that is larger than 1 by the last bit.
-    chosen = confidences[torch.from_numpy(kept.round().astype(np.int64))].clamp(max=1)
+    certainties = certainty(torch.softmax(logits / temperature, dim=1)).sort().values
+    kept = np.linspace(0, len(certainties) - 1, min(len(certainties), MAX_CERTAINTIES))
+    chosen = certainties[torch.from_numpy(kept.round().astype(np.int64))]
     return Calibration(temperature, tuple(chosen.tolist()), len(labels))
 
 

@@ -13,6 +13,7 @@ from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.images import ImageSet, Indices
 from bic.errors import UserError
+from bic.model.certainty import certainty
 from bic.model.evaluation import (
     MAX_CONFUSIONS,
     MAX_MISTAKES,
@@ -38,6 +39,7 @@ class Answers(NamedTuple):
     predicted: Column  # positions in model.classes
     uncalibrated: Column  # confidences without the temperature
     confidence: Column
+    certainty: Column
     in_top5: Column
 
 
@@ -102,7 +104,8 @@ def _answers(model: Model, images: ImageSet, progress: Progress) -> Answers:
     with decoding(processes), progress.task("evaluating", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=num_classes):
             final = model.logits(pixels)[1]
-            confidence, predicted = model.probabilities(final).max(dim=1)
+            probabilities = model.probabilities(final)
+            confidence, predicted = probabilities.max(dim=1)
             uncalibrated = torch.softmax(final, dim=1).amax(dim=1)
             best = final.topk(min(5, num_classes), dim=1).indices.cpu().numpy()
             part = Answers(
@@ -110,6 +113,7 @@ def _answers(model: Model, images: ImageSet, progress: Progress) -> Answers:
                 predicted=predicted.cpu().numpy(),
                 uncalibrated=uncalibrated.cpu().numpy(),
                 confidence=confidence.cpu().numpy(),
+                certainty=certainty(probabilities).cpu().numpy(),
                 in_top5=(best == images.labels[indices, None]).any(axis=1),
             )
             parts.append(part)
@@ -170,7 +174,7 @@ def _mistakes(model: Model, answers: Answers, true: Indices) -> tuple[Mistake, .
 
 def _rejection(share: float, threshold: float, answers: Answers, true: Indices) -> Rejection:
     is_known = true >= 0
-    is_rejected = answers.confidence < threshold
+    is_rejected = answers.certainty < threshold
     is_right = answers.predicted == true
     is_answered = is_known & ~is_rejected
     num_unknown = int((~is_known).sum())

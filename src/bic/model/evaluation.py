@@ -41,7 +41,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Rejection:
-    """What answering "none of these" costs and brings, at one threshold of the confidence.
+    """What answering "none of these" costs and brings, at one threshold of the certainty.
 
     `share` of the held-out images lie below the `threshold`. `known` counts the rejected images of
     known classes, which is always wrong, `unknown` those of classes that the model does not know,

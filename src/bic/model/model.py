@@ -17,6 +17,7 @@ from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.calibration import Calibration
+from bic.model.certainty import certainty
 from bic.model.evaluation import Evaluation
 from bic.model.network import Network
 from bic.progress import Progress
@@ -97,11 +98,11 @@ class Model:
             best = self.predict_logits(images).argmax(axis=1)
             return [self.classes[position] for position in best]
         threshold = self.threshold(reject)
+        probabilities = self.predict_proba(images)
+        certainties = certainty(torch.from_numpy(probabilities)).tolist()
         answers: list[str | None] = []
-        for probabilities in self.predict_proba(images):
-            position = int(probabilities.argmax())
-            is_known = bool(probabilities[position] >= threshold)
-            answers.append(self.classes[position] if is_known else None)
+        for position, value in zip(probabilities.argmax(axis=1), certainties, strict=True):
+            answers.append(self.classes[position] if value >= threshold else None)
         return answers
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
@@ -120,7 +121,7 @@ class Model:
         return torch.softmax(logits, dim=-1)
 
     def threshold(self, share: float) -> float:
-        """The confidence below which an image is none of the classes.
+        """The certainty below which an image is none of the classes.
 
         It wrongly rejects `share` of the held-out images. Raises UserError for a model without a
         calibration.

@@ -15,6 +15,7 @@ from bic.data.image_files import File
 from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.model.certainty import certainty
 from bic.model.model import Model
 from bic.progress import Progress
 
@@ -122,14 +123,16 @@ def predictions(
     processes = decoding(default_processes(model.network.device.type))
     with processes, progress.task("predicting", len(files)) as task:
         for pixels, indices in plain_batches(images, num_outputs=len(model.classes)):
-            best = model.probabilities(model.logits(pixels)[1]).topk(top)
+            probabilities = model.probabilities(model.logits(pixels)[1])
+            best = probabilities.topk(top)
             positions = best.indices.tolist()
-            probabilities = best.values.tolist()
+            values = best.values.tolist()
+            rejected = (certainty(probabilities) < threshold).tolist()
             for row, index in enumerate(indices):
                 yield Prediction(
                     file=names[index],
                     classes=tuple(model.classes[position] for position in positions[row]),
-                    probabilities=tuple(probabilities[row]),
-                    rejected=probabilities[row][0] < threshold,
+                    probabilities=tuple(values[row]),
+                    rejected=rejected[row],
                 )
             task.advance(len(indices))

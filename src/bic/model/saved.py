@@ -25,7 +25,7 @@ from bic.model.answers import (
     RetrainedHead,
 )
 from bic.model.backbones import is_imported
-from bic.model.calibration import MAX_CONFIDENCES, Calibration
+from bic.model.calibration import MAX_CERTAINTIES, Calibration
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
 
@@ -62,7 +62,7 @@ class PreprocessingDescription(Strict):
 
 class CalibrationDescription(Strict):
     temperature: float
-    confidences: tuple[float, ...] = Field(min_length=1, max_length=MAX_CONFIDENCES)
+    certainties: tuple[float, ...] = Field(min_length=1, max_length=MAX_CERTAINTIES)
     num_images: int = Field(ge=1)
 
 

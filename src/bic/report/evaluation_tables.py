@@ -82,7 +82,7 @@ def rejection_sentences(evaluation: Evaluation) -> list[str]:
     if rejection is None:
         return []
     lines = [
-        f"“None of these” below a confidence of {100 * rejection.threshold:.1f} % wrongly rejects "
+        f"“None of these” below a certainty of {rejection.threshold:.3f} wrongly rejects "
         f"{percent(rejection.known)} of the images of known classes "
         f"({100 * rejection.share:g} % of the held-out images)."
     ]
