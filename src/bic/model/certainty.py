@@ -13,6 +13,6 @@ def certainty(probabilities: Tensor) -> Tensor:
     images of unknown classes better than the largest probability, which cannot tell whether two
     classes compete or all of them.
     """
-    entropy = torch.special.entr(probabilities).sum(dim=-1)
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
     largest = math.log(max(2, probabilities.shape[-1]))
     return (1 - entropy / largest).clamp(0, 1)
