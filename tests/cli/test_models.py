@@ -63,6 +63,8 @@ def test_formats_and_standard_input(
     text = bic("predict", "here", image, "--top", "2", "--quiet").out
     assert re.fullmatch(rf"{image}: kind\d \d+\.\d %, kind\d \d+\.\d %\n", text)
     (by_name,) = json.loads(bic("predict", "here", image, "--json", "--quiet").out)
+    two = bic("predict", "here", "--json", image, "--quiet", photos[1])
+    assert [row["file"] for row in json.loads(two.out)] == photos[:2]
     with (tmp_path / image).open("rb") as file:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
         (piped,) = json.loads(bic("predict", "here", "-", "--json", "--quiet").out)
@@ -93,6 +95,7 @@ def test_mistakes_get_one_sentence(bic: Command, tmp_path: Path, photos: list[st
     assert_refused(
         bic("predict", "here", "nothing.png"), "nothing.png does not exist; give image files"
     )
+    assert_refused(bic("predict", "here"), "no image was given; give image files, folders, or -")
     assert_refused(
         bic("predict", "here", photos[0], "--json", "--csv"),
         "--json and --csv cannot both be given; leave one out",

@@ -26,15 +26,14 @@ Reject = Annotated[
 @app.command
 def predict(
     model: ModelFolder,
-    images: Annotated[
-        list[Path],
+    /,
+    *images: Annotated[
+        Path,
         Parameter(
             help="Image files, folders of images, or - for standard input.",
             allow_leading_hyphen=True,  # so that - is not an option
         ),
     ],
-    /,
-    *,
     top: Annotated[Whole, Parameter(help="Number of classes to print for each image.")] = 1,
     reject: Reject = None,
     json: Annotated[bool, flag("Print JSON.")] = False,
@@ -68,6 +67,8 @@ def predict(
     from bic.model.predict import STANDARD_INPUT, image_files, predictions, read_image
     from bic.model.prediction_text import as_csv, as_json, as_text, printable_names
 
+    if not images:
+        raise UserError("no image was given", "give image files, folders, or - for standard input")
     for place in images:
         _refuse_option(place)
     loaded = Model.load(model, trust=trust).to(chosen_device(device))
