@@ -27,7 +27,7 @@ from PIL import Image
 
 from bic.data import decode_pool
 from bic.data.batches import Batches
-from bic.data.decode import open_with_pillow
+from bic.data.decode import opened_with_pillow, plain_image
 from bic.data.decode_jpeg import reduction, simplejpeg
 from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
@@ -88,7 +88,8 @@ def decode_bare(paths: Sequence[str], sides: Sequence[int] | None) -> None:
         encoded = Path(path).read_bytes()
         side = None if sides is None else sides[number]
         if simplejpeg is None:
-            open_with_pillow(encoded, channels=3, at_least=side)
+            with opened_with_pillow(encoded, side) as image:
+                plain_image(image, channels=3)
             continue
         limits = {}
         if side is not None:

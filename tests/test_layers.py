@@ -36,6 +36,17 @@ above = sorted(name for name in sys.modules if name.startswith(upper))
 assert not above, above
 """
 
+# Parts of torch that take a second to import, and that no model needs to be loaded.
+LOAD_SHAPES = """
+import sys, torch
+from bic.model.backbones import BACKBONES
+from bic.model.network import Network
+with torch.device("meta"):
+    for name in BACKBONES:
+        Network(name, channels=3, image_size=32, num_features=10)
+assert "torch._dynamo" not in sys.modules
+"""
+
 
 def python(code: str, *arguments: str) -> None:
     command = [sys.executable, "-c", code, *arguments]
@@ -59,6 +70,10 @@ def test_quick_modules_import_no_torch() -> None:
 
 def test_models_import_nothing_above_them() -> None:
     python(IMPORT_MODEL)
+
+
+def test_checking_the_shapes_of_a_model_imports_little() -> None:
+    python(LOAD_SHAPES)
 
 
 @pytest.mark.parametrize("name", bic.__all__)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bic.learn.recipe import Optimiser, Recipe, Schedule
     from bic.learn.recipes import RECIPES
     from bic.model.answers import Correction
+    from bic.model.calibration import Calibration
+    from bic.model.evaluation import Evaluation
+    from bic.model.intervals import Share
     from bic.model.model import Model
     from bic.progress import Progress
     from bic.store.results import Result, StepResult, read_result
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Augmentation": "data.augmentation",
     "BicError": "errors",
+    "Calibration": "model.calibration",
     "Correction": "model.answers",
     "Dataset": "data.images",
+    "Evaluation": "model.evaluation",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
     "Learned": "learn.lesson",
@@ -53,6 +58,7 @@ _HOMES = {
     "Result": "store.results",
     "RunConfig": "lab.plan",
     "Schedule": "learn.recipe",
+    "Share": "model.intervals",
     "StepResult": "store.results",
     "UserError": "errors",
     "as_image_set": "data.from_python",
@@ -68,8 +74,10 @@ __all__ = [
     "RECIPES",
     "Augmentation",
     "BicError",
+    "Calibration",
     "Correction",
     "Dataset",
+    "Evaluation",
     "HeldOutWarning",
     "ImageSet",
     "Learned",
@@ -86,6 +94,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "Schedule",
+    "Share",
     "StepResult",
     "UserError",
     "__version__",

@@ -9,7 +9,7 @@ from support.command_line import Command
 from bic import METHODS, RECIPES
 from bic.model.backbones import BACKBONES
 
-COMMANDS = ("", "run", "demo", "show", "report", "predict", "paper", "data get")
+COMMANDS = ("", "run", "demo", "show", "report", "predict", "evaluate", "paper", "data get")
 
 # Prints what a command prints, and fails if torch was imported.
 WITHOUT_TORCH = """

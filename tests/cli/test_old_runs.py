@@ -46,7 +46,7 @@ def test_report_shows_all_of_them(bic: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_predict_gives_the_answers_of_then(bic: Command, tmp_path: Path, name: str) -> None:
     write_digits(tmp_path / "digits", 20)
-    outcome = bic("predict", OLD_RUNS / name, "digits", "--top", "3", "--quiet")
+    outcome = bic("predict", OLD_RUNS / name, "digits", "--top", "3", "--csv", "--quiet")
     assert outcome.code == 0
     found = list(csv.reader(outcome.out.splitlines()))
     recorded = list(csv.reader((OLD_RUNS / name / "predicted.csv").read_text().splitlines()))

@@ -10,7 +10,7 @@ from support.pictures import jpeg, kinds, picture, truncated
 
 from bic.data import decode as decode_module
 from bic.data import decode_jpeg
-from bic.data.decode import decode_image, open_with_pillow
+from bic.data.decode import decode_image, opened_with_pillow
 from bic.data.decode_jpeg import reduction
 from bic.data.preprocessing import Cut, Preprocessing
 
@@ -38,7 +38,7 @@ def test_simplejpeg_decodes_ordinary_jpegs_and_pillow_the_rest(
     def refuse(*_: object, **__: object) -> Image.Image:
         raise AssertionError("left to Pillow")
 
-    monkeypatch.setattr(decode_module, "open_with_pillow", refuse)
+    monkeypatch.setattr(decode_module, "opened_with_pillow", refuse)
     for kind, content in kinds(3).items():
         if kind in ("plain", "progressive", "grey"):
             assert decode_image(content, 3).shape == (70, 90, 3)
@@ -103,7 +103,8 @@ def test_a_reduced_decode_gives_nearly_the_same_picture(
         monkeypatch.setattr(decode_jpeg, "simplejpeg", None)
     content = jpeg(picture(7, 383, 383))
     preprocessing = Preprocessing(channels=3, size=48)
-    assert open_with_pillow(content, channels=3, at_least=48).size == (96, 96)
+    with opened_with_pillow(content, at_least=48) as image:
+        assert image.size == (96, 96)
     assert decode_image(content, 3, at_least=48).shape == (96, 96, 3)
     reduced = preprocessing.decode(content).float()
     monkeypatch.setattr(decode_jpeg, "MARGIN", 1000)

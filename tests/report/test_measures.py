@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from bic.model.measures import confused_pairs, reliability
 from bic.report import measures
 
 
 def test_confidence_on_an_edge_belongs_to_the_bin_below() -> None:
     confidence = np.array([0.5, 0.51])
-    result = measures.reliability(confidence, np.array([True, False]), num_bins=2)
+    result = reliability(confidence, np.array([True, False]), num_bins=2)
     assert result.counts.tolist() == [1, 1]
     assert result.error == pytest.approx((0.5 + 0.51) / 2)
 
@@ -46,7 +47,7 @@ def test_confusions_are_counted_per_bin() -> None:
 def test_the_most_confused_pairs_come_first() -> None:
     true = np.array([1, 0, 0, 0, 2, 2])
     predicted = np.array([0, 1, 1, 0, 0, 1])
-    pairs = measures.confused_pairs(true, predicted, 3)
+    pairs = confused_pairs(true, predicted, 3)
     assert pairs == [(0, 1, 2), (1, 0, 1), (2, 0, 1), (2, 1, 1)]
 
 

@@ -19,3 +19,11 @@ def check_device(device: str) -> None:
         raise UserError(
             f"the device {device} cannot be used here ({error})", "leave out {device}, or fix that"
         ) from error
+
+
+def chosen_device(device: str | None) -> str:
+    """The device to use; by default a GPU if there is one. Raises UserError as `check_device`."""
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device

@@ -114,7 +114,7 @@ def reason_of(error: Exception) -> str:
         return f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def broken_image(image: str) -> UserError:

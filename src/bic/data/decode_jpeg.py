@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 try:
     import simplejpeg
@@ -25,6 +24,11 @@ Place = Callable[[int, int], tuple[int, int, int]]
 # 1.5 times as large as needed, the resized picture differs from that of a full decode by about one
 # grey level in 255 (43 dB).
 MARGIN = 1.5
+# Larger images are refused: the greediest format (WebP with transparency) takes 24 bytes per pixel
+# while it is decoded, so that this is 1 GB.
+MAX_DECODED_PIXELS = 40_000_000
+# Larger JPEGs are left to Pillow, which decodes large images one at a time.
+MAX_PIXELS_HERE = 2**24
 # Rows decoded below the square: the decoder blends subsampled colours of neighbouring rows.
 ROWS_BELOW = 8
 
@@ -35,11 +39,12 @@ _thread = threading.local()
 class Header(NamedTuple):
     """What the markers of a JPEG say.
 
+    `is_tagged`: it has EXIF data or an XMP orientation, so that the picture may have to be turned.
     `height_at` is the offset of the image height, or None if the rows at the top cannot be decoded
     without the others: the file is progressive, not interleaved or truncated.
     """
 
-    has_exif: bool
+    is_tagged: bool
     height_at: int | None
 
 
@@ -65,12 +70,12 @@ def decode_plain_jpeg(
     if simplejpeg is None or not encoded.startswith(b"\xff\xd8"):
         return None
     header = read_header(encoded)
-    if header is None or header.has_exif:
+    if header is None or header.is_tagged:
         return None
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
         usual_colours = ("Gray",) if channels == 1 else ("Gray", "YCbCr", "RGB")
-        if colours not in usual_colours or width * height > (Image.MAX_IMAGE_PIXELS or 0):
+        if colours not in usual_colours or width * height > MAX_PIXELS_HERE:
             return None
         factor = reduction(width, height, at_least)
         shape = (-(-height // factor), -(-width // factor), channels)
@@ -100,7 +105,7 @@ def with_height(encoded: bytes, height_at: int, height: int) -> bytes:
 def read_header(encoded: bytes) -> Header | None:
     """The header of a JPEG, or None if it is malformed."""
     offset = 2
-    has_exif = False
+    is_tagged = False
     height_at = None
     num_components = b""
     while encoded[offset : offset + 1] == b"\xff":
@@ -108,13 +113,15 @@ def read_header(encoded: bytes) -> Header | None:
         if marker == b"\xda":  # start of scan: the pixels follow
             in_one_scan = encoded[offset + 4 : offset + 5] == num_components
             complete = encoded.endswith(b"\xff\xd9")
-            return Header(has_exif, height_at if in_one_scan and complete else None)
+            return Header(is_tagged, height_at if in_one_scan and complete else None)
         if marker in (b"\xc0", b"\xc1"):  # start of frame, not progressive
             height_at = offset + 5
             num_components = encoded[offset + 9 : offset + 10]
-        if marker == b"\xe1" and encoded[offset + 4 : offset + 8] == b"Exif":
-            has_exif = True
-        offset += 2 + int.from_bytes(encoded[offset + 2 : offset + 4], "big")
+        end = offset + 2 + int.from_bytes(encoded[offset + 2 : offset + 4], "big")
+        if marker == b"\xe1":  # EXIF or XMP
+            is_exif = encoded[offset + 4 : offset + 8] == b"Exif"
+            is_tagged |= is_exif or b"tiff:Orientation" in encoded[offset + 4 : end]
+        offset = end
     return None
 
 

@@ -23,7 +23,7 @@ from bic.data.parquet_files import column_pieces
 from bic.errors import UserError
 from bic.foreign_files import read_regular_file
 
-FORMAT = b"bic index 1\n"
+FORMAT = b"bic index 2\n"
 DIGEST_BYTES = 32
 MIN_IMAGES = 1000  # fewer images are checked in a moment and need no index
 # A file that changed less than this long ago may change again without a new time stamp.

@@ -215,6 +215,8 @@ def _learn_all(
         )
         steps.append(_test(learner, learned, folder, dataset, order, steps))
         folder.save_result(_result(plan, learner.model, steps, complete=False))
+        if step.number == num_steps:
+            learner.calibrate()
         folder.save_step(learner, step.number)
         learner.progress.say(_sentence(steps[-1], num_steps))
     folder.finish(len(steps))

@@ -27,6 +27,8 @@ from bic.learn.methods import find_method
 from bic.learn.requirements import check_images, check_memory
 from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
+from bic.model.calibrate import calibrate
+from bic.model.calibration import Calibration
 from bic.model.model import Model
 from bic.model.network import fresh_network
 from bic.progress import Progress
@@ -162,6 +164,19 @@ class Learner:
         self._model = model
         self._memory = memory
         return learned
+
+    def calibrate(self, held_out: ImageSet | None = None) -> Calibration | None:
+        """Calibrate the model on images that were never trained on, and return the calibration.
+
+        By default these are the held-out exemplars of the memory. If there are none, because the
+        method holds none out, the model stays as it is and None is returned. Learning makes a
+        new model, which has to be calibrated again.
+        """
+        images = self.memory.held_out_images() if held_out is None else held_out
+        if not len(images):
+            return None
+        self.model.calibration = calibrate(self.model, images, self.progress)
+        return self.model.calibration
 
     def _empty_memory(self, preprocessing: Preprocessing) -> Memory:
         held_out = self.learning.held_out if self.method.corrects else 0.0

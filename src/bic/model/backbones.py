@@ -16,7 +16,8 @@ from bic.errors import UserError, unknown
 
 MAX_MEMBERS = 64  # of an ensemble
 
-# (channels, image size or None for vectors) → module
+# (channels, image size or None for vectors) → module. On the meta device, where a saved model's
+# shapes are checked, values are not initialised: some operations there take a second to import.
 Builder = Callable[[int, int | None], nn.Module]
 
 
@@ -74,7 +75,7 @@ class ResNet(nn.Module):
         self.stem = stem
         self.stages = nn.Sequential(*layers)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,8 +105,10 @@ class Whitening(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        identity = torch.eye(4 * channels).view(-1, channels, 2, 2)
-        self.register_buffer("weight", torch.cat([identity, -identity]))
+        self.register_buffer("weight", torch.empty(8 * channels, channels, 2, 2))
+        if not self.weight.is_meta:
+            identity = torch.eye(4 * channels).view(-1, channels, 2, 2)
+            self.weight.copy_(torch.cat([identity, -identity]))
 
     def measure(self, images: Tensor) -> None:
         """Whiten the 2×2 patches of normalised images [n, channels, height, width]."""

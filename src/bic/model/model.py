@@ -1,8 +1,9 @@
 """Model: what predicts. A network, an answer, class names and preprocessing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,11 @@ from bic.data.from_python import Images, as_model_input
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
+from bic.model.calibration import Calibration
+from bic.model.certainty import certainty
+from bic.model.evaluation import Evaluation
 from bic.model.network import Network
+from bic.progress import Progress
 
 Tensors = dict[str, Tensor]
 
@@ -24,7 +29,8 @@ class Model:
     """A classifier. `answer` turns the outputs of `network` into final logits.
 
     `classes` are the class names in the order in which they were learned. `classes_per_step` has
-    the number of new classes of each step.
+    the number of new classes of each step. `calibration` makes probabilities of the final logits; a
+    model without one uses their softmax as it is.
     """
 
     def __init__(
@@ -36,6 +42,7 @@ class Model:
         classes: Sequence[str] = (),
         classes_per_step: Sequence[int] = (),
         answer: Answer | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.network = network
         self.backbone = backbone
@@ -43,6 +50,7 @@ class Model:
         self.classes = tuple(classes)
         self.classes_per_step = tuple(classes_per_step)
         self.answer = RawHead() if answer is None else answer
+        self.calibration = calibration
 
     @classmethod
     def fresh(cls, backbone: str, preprocessing: Preprocessing) -> Self:
@@ -80,21 +88,59 @@ class Model:
             )
         return raw, final
 
-    def predict(self, images: Images) -> list[str]:
+    @overload
+    def predict(self, images: Images) -> list[str]: ...
+
+    @overload
+    def predict(self, images: Images, *, reject: float) -> list[str | None]: ...
+
+    def predict(
+        self, images: Images, *, reject: float | None = None
+    ) -> list[str] | list[str | None]:
         """The class name of each image.
 
-        Raises UserError for images that cannot be read or do not fit the model.
+        With `reject`, the answer is None for an image that seems to belong to none of the classes.
+        The threshold is the one that wrongly rejects this share of the held-out images. Raises
+        UserError for images that cannot be read or do not fit the model.
         """
-        best = self.predict_logits(images).argmax(axis=1)
-        return [self.classes[position] for position in best]
+        if reject is None:
+            best = self.predict_logits(images).argmax(axis=1)
+            return [self.classes[position] for position in best]
+        threshold = self.threshold(reject)
+        probabilities = self.predict_proba(images)
+        certainties = certainty(torch.from_numpy(probabilities)).tolist()
+        answers: list[str | None] = []
+        for position, value in zip(probabilities.argmax(axis=1), certainties, strict=True):
+            answers.append(self.classes[position] if value >= threshold else None)
+        return answers
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
-        """Probabilities [images, classes] in the order of `classes`: softmax of the final logits.
+        """Probabilities [images, classes] in the order of `classes`.
 
-        iCaRL answers with distances: its figures only rank the classes and are not probabilities.
+        Without a calibration, the figures of iCaRL, which answers with distances, only rank the
+        classes and are not probabilities.
         """
         logits = torch.from_numpy(self.predict_logits(images))
-        return np.asarray(torch.softmax(logits, dim=1).numpy())
+        return np.asarray(self.probabilities(logits).numpy())
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The softmax of final logits [..., classes], divided by the temperature if any."""
+        if self.calibration is not None:
+            logits = logits / self.calibration.temperature
+        return torch.softmax(logits, dim=-1)
+
+    def threshold(self, share: float) -> float:
+        """The certainty below which an image is none of the classes.
+
+        It wrongly rejects `share` of the held-out images. Raises UserError for a model without a
+        calibration.
+        """
+        if self.calibration is None:
+            raise UserError(
+                "this model is not calibrated, so it cannot tell images of other classes apart",
+                "leave out {reject}, or learn with a method that holds images out, such as bic",
+            )
+        return self.calibration.threshold(share)
 
     def predict_logits(self, images: Images) -> npt.NDArray[np.float32]:
         """Final logits [images, classes]."""
@@ -104,6 +150,40 @@ class Model:
             for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):
                 logits[indices] = self.logits(pixels)[1].cpu().numpy()
         return logits
+
+    def evaluate(
+        self,
+        images: Images,
+        labels: Sequence[Any] | npt.NDArray[Any] | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        reject: float | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Classify labelled test images and sum up how well that went.
+
+        `labels` has the class of each image: a name or an integer; 7 stands for the class "7". An
+        ImageSet can be passed without `labels`: its own labels are then positions in `classes`.
+        Images of classes that the model does not know are counted apart: with `reject`, "none of
+        these" is the right answer for them.
+
+        Raises UserError for images that cannot be used, and if no class of them is known.
+        """
+        from bic.model.evaluate_model import evaluate_model
+
+        image_set = as_model_input(images, self.preprocessing)
+        if labels is not None:
+            names = [str(label) for label in labels]
+            if len(names) != len(image_set):
+                problem = f"there are {len(image_set):,} images and {len(names):,} labels"
+                raise UserError(problem, "pass one label per image")
+            classes = sorted(set(names))
+            position = {name: number for number, name in enumerate(classes)}
+            numbers = np.array([position[name] for name in names], dtype=np.int64)
+            image_set = replace(image_set, labels=numbers)
+        if classes is None:
+            raise UserError("the images have no labels", "pass labels, one for each image")
+        return evaluate_model(self, image_set, classes, reject=reject, progress=progress)
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a folder that does not exist yet, completely or not at all."""

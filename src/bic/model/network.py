@@ -65,13 +65,14 @@ class Network(nn.Module):
             backbone, channels=channels, image_size=image_size, trust=trust
         )
         if num_features is None:
-            num_features = self._measure_features(backbone, channels, image_size)
+            num_features = self.measure_features(backbone, channels, image_size)
         self.num_features = num_features
         self.head = Head(self.num_features)
         if image_size is not None:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def _measure_features(self, backbone: str, channels: int, image_size: int | None) -> int:
+    def measure_features(self, backbone: str, channels: int, image_size: int | None) -> int:
+        """The number of features, by a forward pass. `backbone` names it in errors."""
         sides = () if image_size is None else (image_size, image_size)
         images = torch.zeros(2, channels, *sides)
         counts = []

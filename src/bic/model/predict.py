@@ -1,59 +1,109 @@
-"""`bic predict`: a saved model's answers for image files, as CSV."""
+"""`bic predict`: a saved model's answers for image files."""
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from bic.data.batches import plain_batches
+from bic.data.decode import is_image
+from bic.data.decode_files import reason_of
 from bic.data.decode_pool import decoding, default_processes
+from bic.data.image_files import File
 from bic.data.images import ImageSet
-from bic.data.sources.folder import is_image
+from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.model.certainty import certainty
 from bic.model.model import Model
 from bic.progress import Progress
 
 GIVE_IMAGES = "give image files, or folders of them"
+STANDARD_INPUT = "-"
+MAX_INPUT_BYTES = 2**28  # that are read from standard input
+SHOWN_SUFFIXES = 3  # of files that are not images, in an error
 
 
 class Prediction(NamedTuple):
-    """The most likely classes of an image, best first, with their probabilities."""
+    """The most likely classes of an image, best first, with their probabilities.
+
+    A `rejected` image seems to belong to none of the classes. `file` is - for standard input.
+    """
 
     file: str
     classes: tuple[str, ...]
     probabilities: tuple[float, ...]
+    rejected: bool = False
+
+    @property
+    def answer(self) -> str | None:
+        """The class, or None for a rejected image."""
+        return None if self.rejected else self.classes[0]
 
 
 def image_files(places: Sequence[Path]) -> list[str]:
-    """The given files, and all images below the given folders in order of their names."""
+    """The given files, and all images below the given folders in order of their names.
+
+    Raises UserError for a place without images, and for pipes and devices.
+    """
     files: list[str] = []
     for place in places:
-        if not place.exists():
-            raise UserError(f"{place} does not exist", GIVE_IMAGES)
-        images = _images_below(place) if place.is_dir() else [str(place)]
-        if not images:
-            raise UserError(f"{place} has no images", GIVE_IMAGES)
-        files += images
+        try:
+            kind = place.stat().st_mode
+        except OSError as error:
+            reason = "does not exist" if not place.exists() else f"can't be read ({error.strerror})"
+            raise UserError(f"{place} {reason}", GIVE_IMAGES) from error
+        if stat.S_ISDIR(kind):
+            files += _images_below(place)
+        elif stat.S_ISREG(kind):
+            files.append(str(place))
+        else:
+            raise UserError(
+                f"{place} is neither a file nor a folder", f"{GIVE_IMAGES}, or - for standard input"
+            )
     return files
 
 
 def _images_below(folder: Path) -> list[str]:
-    paths = folder.rglob("*")
-    return sorted(str(path) for path in paths if is_image(path.name) and path.is_file())
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    images = sorted(str(path) for path in files if is_image(path.name))
+    if images:
+        return images
+    suffixes = sorted({path.suffix for path in files if path.suffix})[:SHOWN_SUFFIXES]
+    found = f", only files such as {', '.join(suffixes)}" if suffixes else ""
+    raise UserError(f"{folder} has no images that bic can read{found}", GIVE_IMAGES)
+
+
+def read_image(source: BinaryIO, preprocessing: Preprocessing) -> bytes:
+    """The one image in a stream, such as standard input. Raises UserError if it is not an image."""
+    encoded = source.read(MAX_INPUT_BYTES + 1)
+    if len(encoded) > MAX_INPUT_BYTES:
+        raise UserError(
+            f"standard input has more than {MAX_INPUT_BYTES // 2**20} MB", "give one image"
+        )
+    try:
+        preprocessing.decode(encoded)
+    except Exception as error:  # Pillow's decoders raise almost anything
+        problem = f"can't read the image in standard input ({reason_of(error)})"
+        raise UserError(problem, "give the bytes of one image") from error
+    return encoded
 
 
 def predictions(
     model: Model,
-    files: Sequence[str],
+    files: Sequence[File],
     *,
     top: int = 1,
+    reject: float | None = None,
     skip_bad: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Prediction]:
-    """The `top` classes of each image file, in order. `skip_bad` leaves out unreadable files."""
+    """The `top` classes of each image file, in order.
+
+    `reject` is the share of images of known classes that may be rejected wrongly. `skip_bad` leaves
+    out unreadable files. Raises UserError for a model or settings that do not allow this.
+    """
     if model.preprocessing.size is None:
         raise UserError(
             "this model classifies vectors, not image files", "use Model.predict in Python"
@@ -63,34 +113,26 @@ def predictions(
             f"top must be between 1 and the number of classes, {len(model.classes):,}, got {top}",
             "change {top}",
         )
+    threshold = 0.0 if reject is None else model.threshold(reject)
     labels = np.zeros(len(files), np.int64)
     images = ImageSet(
         labels=labels, preprocessing=model.preprocessing, files=files, skip_bad=skip_bad
     )
+    names = [file if isinstance(file, str) else STANDARD_INPUT for file in files]
     progress = progress or Progress("quiet")
-    processes = decoding(default_processes("cpu"))
+    processes = decoding(default_processes(model.network.device.type))
     with processes, progress.task("predicting", len(files)) as task:
         for pixels, indices in plain_batches(images, num_outputs=len(model.classes)):
-            best = model.logits(pixels)[1].softmax(dim=1).topk(top)
+            probabilities = model.probabilities(model.logits(pixels)[1])
+            best = probabilities.topk(top)
+            positions = best.indices.tolist()
+            values = best.values.tolist()
+            rejected = (certainty(probabilities) < threshold).tolist()
             for row, index in enumerate(indices):
-                names = tuple(model.classes[position] for position in best.indices[row].tolist())
-                yield Prediction(files[index], names, tuple(best.values[row].tolist()))
+                yield Prediction(
+                    file=names[index],
+                    classes=tuple(model.classes[position] for position in positions[row]),
+                    probabilities=tuple(values[row]),
+                    rejected=rejected[row],
+                )
             task.advance(len(indices))
-
-
-def as_csv(rows: Iterable[Prediction]) -> str:
-    """One line per image: the file, then each class and its probability."""
-    rows = list(rows)
-    num_classes = max((len(row.classes) for row in rows), default=1)
-    header = ["file"]
-    for rank in range(1, num_classes + 1):
-        header += [f"class_{rank}", f"probability_{rank}"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        cells = [row.file]
-        for name, probability in zip(row.classes, row.probabilities, strict=True):
-            cells += [name, f"{probability:.4f}"]
-        writer.writerow(cells)
-    return text.getvalue()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from bic.model.answers import (
     RetrainedHead,
 )
 from bic.model.backbones import is_imported
+from bic.model.calibration import MAX_CERTAINTIES, Calibration
 from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
@@ -40,6 +42,7 @@ MAX_SIZE = 8192  # pixels
 PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
 BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
 MAX_REASON = 200  # characters of the reason for which a model is refused
+TRIED_SIZE = 512  # pixels; a network for larger images is not tried out when it is loaded
 
 
 class Strict(BaseModel):
@@ -82,6 +85,12 @@ class PreprocessingDescription(Strict):
         return self
 
 
+class CalibrationDescription(Strict):
+    temperature: float
+    certainties: tuple[float, ...] = Field(min_length=1, max_length=MAX_CERTAINTIES)
+    num_images: int = Field(ge=1)
+
+
 class ModelDescription(Strict):
     format: int
     classes: list[str] = Field(min_length=1)
@@ -89,12 +98,13 @@ class ModelDescription(Strict):
     backbone: str
     preprocessing: PreprocessingDescription
     answer: AnswerDescription
+    calibration: CalibrationDescription | None = None
 
 
 def description(model: Model) -> dict[str, Any]:
     """Everything that is not a tensor."""
     preprocessing = model.preprocessing
-    return {
+    described = {
         "format": FORMAT,
         "classes": list(model.classes),
         "classes_per_step": list(model.classes_per_step),
@@ -106,6 +116,9 @@ def description(model: Model) -> dict[str, Any]:
         },
         "answer": model.answer.description(),
     }
+    if model.calibration is not None:
+        described["calibration"] = asdict(model.calibration)
+    return described
 
 
 def tensors(model: Model) -> Tensors:
@@ -229,6 +242,8 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
         classes_per_step=checked.classes_per_step,
     )
     model.answer = _answer(checked.answer, _under(named, "answer."), model, trust=trust)
+    if checked.calibration is not None:
+        model.calibration = Calibration(**checked.calibration.model_dump())
     return model
 
 
@@ -239,23 +254,31 @@ def _network(
     num_classes, num_features = state["head.weight"].shape
     if tuple(state["mean"].shape) != (preprocessing.channels,):
         raise ValueError("its preprocessing does not fit its weights")
+    channels = preprocessing.channels
+    size = preprocessing.size
 
-    def build(num_features: int | None = None) -> Network:
-        network = Network(
-            backbone,
-            channels=preprocessing.channels,
-            image_size=preprocessing.size,
-            num_features=num_features,
-            trust=trust,
+    def build(num_features: int | None) -> Network:
+        return Network(
+            backbone, channels=channels, image_size=size, num_features=num_features, trust=trust
         )
-        network.head.grow(num_classes)
-        return network
 
-    if not is_imported(backbone):  # an imported backbone is trusted by the user
+    # The user trusts an imported backbone. A network for large images takes too much memory to try.
+    is_tried = not is_imported(backbone) and (size is None or size <= TRIED_SIZE)
+    if not is_imported(backbone):
+        # A forward pass on the meta device imports parts of torch that take a second to import.
         with torch.device("meta"):
-            refuse_other_tensors(state, build().state_dict(), backbone)
+            described = build(num_features if is_tried else None)
+            expected = dict(described.state_dict())
+            expected["head.weight"] = torch.empty(num_classes, described.num_features)
+            expected["head.bias"] = torch.empty(num_classes)
+        refuse_other_tensors(state, expected, backbone)
+        if not num_features:
+            raise ValueError("its head has no features")
     network = build(num_features)
+    network.head.grow(num_classes)
     network.load_state_dict(state)
+    if is_tried and network.measure_features(backbone, channels, size) != num_features:
+        raise ValueError(f"its weights are not those of the backbone {backbone}")
     return network
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bic.model.measures import confused_pairs, reliability
 from bic.report import measures
 from bic.report.looks import look_of
 from bic.report.measures import Ints
@@ -120,9 +121,9 @@ def _step_with_predictions(columns: Predictions, edges: Ints, bins: Ints) -> dic
         confidence = columns[f"confidence{ending}"]
         shares[name] = _plain(measures.shares(predicted, edges), 5)
         confusion[name] = _packed(measures.confusion(true, predicted, bins))
-        reliability = measures.reliability(confidence, predicted == true)
-        bars = zip(*(_plain(column, 4) for column in reliability), strict=True)
-        calibration[name] = {"error": round(reliability.error, 5), "bins": list(bars)}
+        measured = reliability(confidence, predicted == true)
+        bars = zip(*(_plain(column, 4) for column in measured), strict=True)
+        calibration[name] = {"error": round(measured.error, 5), "bins": list(bars)}
     return {"shares": shares, "confusion": confusion, "calibration": calibration}
 
 
@@ -150,7 +151,7 @@ def _pairs(columns: Predictions, num_classes: int) -> dict[str, Any]:
     content = {}
     for name, ending in BEFORE_AND_AFTER:
         predicted = columns[f"predicted{ending}"]
-        pairs = measures.confused_pairs(columns["true"], predicted, num_classes)
+        pairs = confused_pairs(columns["true"], predicted, num_classes)
         content[name] = {"listed": pairs[:MAX_PAIRS], "total": len(pairs)}
     return content
 

@@ -64,14 +64,14 @@ def test_the_original_files_are_kept(pets: Path) -> None:
 
 
 def test_all_suffixes_in_any_case_and_nothing_else(pets: Path) -> None:
-    for name in ("a.PNG", "b.jpg", "c.JPEG", "d.WebP", "e.bmp"):
+    for name in ("a.PNG", "b.jpg", "c.JPEG", "d.WebP", "e.bmp", "f.GIF", "g.tiff"):
         (pets / "train/cat" / name).write_bytes(plain_png(60))
-    for name in (".hidden.png", "notes.txt", "f.gif"):
+    for name in (".hidden.png", "notes.txt", "f.heic"):
         (pets / "train/cat" / name).write_bytes(b"no image")
     (pets / "train/.cache").mkdir()
     data = open_dataset(str(pets))
     assert data.classes == ("cat", "dog")
-    assert values(data.train) == [10, 20, 60, 60, 60, 60, 60, 30]
+    assert values(data.train) == [10, 20, *[60] * 7, 30]
 
 
 @pytest.mark.parametrize("name", ["val", "validation"])

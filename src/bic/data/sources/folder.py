@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bic.data.class_choice import Wanted
+from bic.data.decode import SUFFIXES, is_image
 from bic.data.image_files import reading
 from bic.data.images import Dataset
 from bic.data.index import Facts, Index
@@ -15,7 +16,6 @@ from bic.data.sources.validation_list import KAGGLE, ValidationList, find_list
 from bic.errors import UserError
 
 TEST_FOLDERS = ("test", "val", "validation")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 LISTING_THREADS = 16  # on a network drive most of the time is spent waiting
 
 
@@ -118,8 +118,3 @@ def list_flat(
     files = [f"{folder}/{name}" for name in facts.names]
     chosen = np.flatnonzero(labels >= 0)
     return Part("test", files, labels, files.__getitem__, facts, chosen)
-
-
-def is_image(name: str) -> bool:
-    """Whether a file name looks like that of an image."""
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")

@@ -3,8 +3,8 @@
 const PAGE = 25;
 
 // columns: { title, value(row), cell(row, value), left, first: "ascending" or "descending" }
-function addTable(place, label, columns, { sort = null, page = PAGE } = {}) {
-  const view = { rows: [], sort, up: false, from: 0, search: "", text: () => "", more: "" };
+function addTable(place, label, columns, { sort = null, up = false, page = PAGE } = {}) {
+  const view = { rows: [], sort, up, from: 0, search: "", text: () => "", more: "" };
 
   const search = make("input", {
     type: "search",
