@@ -24,8 +24,14 @@ if TYPE_CHECKING:
     from bic.learn.recipe import Optimiser, Recipe, Schedule
     from bic.learn.recipes import RECIPES
     from bic.model.answers import Correction
+    from bic.model.intervals import Drop, Share
     from bic.model.model import Model
+    from bic.model.versions import Event, Verdict
     from bic.progress import Progress
+    from bic.store.check import Damage, FolderCheck
+    from bic.store.learn_report import Expectation, LearnReport
+    from bic.store.model_folder import ModelFolder, open_model
+    from bic.store.overview import ClassSummary, VersionDiff
     from bic.store.results import Result, StepResult, read_result
 
 # Where each public name is defined. Modules are imported when a name is first used: importing torch
@@ -33,10 +39,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "Augmentation": "data.augmentation",
     "BicError": "errors",
+    "ClassSummary": "store.overview",
     "Correction": "model.answers",
+    "Damage": "store.check",
     "Dataset": "data.images",
+    "Drop": "model.intervals",
+    "Event": "model.versions",
+    "Expectation": "store.learn_report",
+    "FolderCheck": "store.check",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
+    "LearnReport": "store.learn_report",
     "Learned": "learn.lesson",
     "Learner": "learn.learner",
     "Learning": "learn.learning",
@@ -45,6 +58,7 @@ _HOMES = {
     "MemoryBudget": "learn.learning",
     "Method": "learn.methods.method",
     "Model": "model.model",
+    "ModelFolder": "store.model_folder",
     "Optimiser": "learn.recipe",
     "Preprocessing": "data.preprocessing",
     "Progress": "progress",
@@ -53,12 +67,16 @@ _HOMES = {
     "Result": "store.results",
     "RunConfig": "lab.plan",
     "Schedule": "learn.recipe",
+    "Share": "model.intervals",
     "StepResult": "store.results",
     "UserError": "errors",
+    "Verdict": "model.versions",
+    "VersionDiff": "store.overview",
     "as_image_set": "data.from_python",
     "class_order": "lab.steps",
     "fit_correction": "learn.correction",
     "open_dataset": "data.open",
+    "open_model": "store.model_folder",
     "read_result": "store.results",
     "run": "lab.run",
 }
@@ -68,10 +86,17 @@ __all__ = [
     "RECIPES",
     "Augmentation",
     "BicError",
+    "ClassSummary",
     "Correction",
+    "Damage",
     "Dataset",
+    "Drop",
+    "Event",
+    "Expectation",
+    "FolderCheck",
     "HeldOutWarning",
     "ImageSet",
+    "LearnReport",
     "Learned",
     "Learner",
     "Learning",
@@ -79,6 +104,7 @@ __all__ = [
     "MemoryBudget",
     "Method",
     "Model",
+    "ModelFolder",
     "Optimiser",
     "Preprocessing",
     "Progress",
@@ -86,13 +112,17 @@ __all__ = [
     "Result",
     "RunConfig",
     "Schedule",
+    "Share",
     "StepResult",
     "UserError",
+    "Verdict",
+    "VersionDiff",
     "__version__",
     "as_image_set",
     "class_order",
     "fit_correction",
     "open_dataset",
+    "open_model",
     "read_result",
     "run",
 ]

@@ -1,5 +1,7 @@
 """The logits of held-out images, reduced to what stage 2 needs."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -60,21 +62,29 @@ def held_out_logits(
     num_old: int,
     progress: Progress,
     previous: PreviousNetwork | None = None,
+    *,
+    active: Sequence[int] | None = None,
 ) -> list[HeldOutLogits]:
     """The reduced logits of held-out images, one part per process.
 
     Everything is frozen and in evaluation mode, without augmentation. With a previous network, the
-    logits are blended.
+    logits are blended. `active` has the positions of the classes that count, in ascending order;
+    None: all. `num_old` of these are old, and labels become positions among them.
     """
     network.eval()
     num_images = len(world().share(images.everything))
-    held_out = HeldOutLogits(num_images, num_old, network.num_classes - num_old)
+    columns = torch.arange(network.num_classes) if active is None else torch.tensor(active)
+    held_out = HeldOutLogits(num_images, num_old, len(columns) - num_old)
     with progress.task("computing held-out logits", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
             pixels = pixels.to(network.device)
             logits = network(pixels)
             if previous is not None:
                 logits = previous.blend(logits, pixels)
-            held_out.add(logits, torch.from_numpy(images.labels[indices]))
+            labels = torch.from_numpy(images.labels[indices])
+            if len(columns) < network.num_classes:
+                logits = logits[:, columns.to(logits.device)]
+                labels = torch.searchsorted(columns, labels)
+            held_out.add(logits, labels)
             task.advance(len(indices))
     return gathered_objects(held_out.trimmed())

@@ -1,5 +1,7 @@
 """Stage 2: fit the correction of the bias on held-out images, with everything else frozen."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from bic.data.images import ImageSet
@@ -57,8 +59,16 @@ def _fit(
     num_old: int,
     previous: PreviousNetwork | None = None,
 ) -> Correction:
-    parts = held_out_logits(model.network, images, num_old, lesson.progress, previous)
-    return fit_held_out(parts, num_old, penalty=lesson.learning.correction_penalty)
+    """The correction of all classes from `num_old` on. Retired classes play no part in the fit."""
+    active = model.active
+    num_active_old = sum(position < num_old for position in active)
+    if num_active_old in (0, len(active)):
+        return Correction(1.0, 0.0, num_old)
+    parts = held_out_logits(
+        model.network, images, num_active_old, lesson.progress, previous, active=active
+    )
+    correction = fit_held_out(parts, num_active_old, penalty=lesson.learning.correction_penalty)
+    return replace(correction, num_old=num_old)
 
 
 def _sample(lesson: Lesson, images: ImageSet, *, like: ImageSet) -> ImageSet:

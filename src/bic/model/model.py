@@ -23,7 +23,8 @@ class Model:
     """A classifier. `answer` turns the outputs of `network` into final logits.
 
     `classes` are the class names in the order in which they were learned. `classes_per_step` has
-    the number of new classes of each step.
+    the number of new classes of each step. `retired` has the positions of classes that are never
+    predicted again: their final logits are −∞ and their probabilities 0.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Model:
         classes: Sequence[str] = (),
         classes_per_step: Sequence[int] = (),
         answer: Answer | None = None,
+        retired: Sequence[int] = (),
     ) -> None:
         self.network = network
         self.backbone = backbone
@@ -42,6 +44,7 @@ class Model:
         self.classes = tuple(classes)
         self.classes_per_step = tuple(classes_per_step)
         self.answer = RawHead() if answer is None else answer
+        self.retired = tuple(retired)
 
     @classmethod
     def fresh(cls, backbone: str, preprocessing: Preprocessing) -> Self:
@@ -54,6 +57,12 @@ class Model:
     def correction(self) -> Correction | None:
         """α and β of the final logits, if the answer has a correction."""
         return self.answer.correction
+
+    @property
+    def active(self) -> list[int]:
+        """The positions of the classes that can be predicted: all but the retired ones."""
+        retired = set(self.retired)
+        return [position for position in range(len(self.classes)) if position not in retired]
 
     def to(self, device: str) -> Self:
         """The model itself, moved to a device."""
@@ -68,7 +77,12 @@ class Model:
         images = torch.as_tensor(images, device=self.network.device)
         features = self.network.features(images)
         raw = self.network.head_logits(features)
-        return raw, self.answer(Outputs(images, features, raw))
+        final = self.answer(Outputs(images, features, raw))
+        if self.retired:
+            final = final.index_fill(
+                1, final.new_tensor(self.retired, dtype=torch.int64), -torch.inf
+            )
+        return raw, final
 
     def predict(self, images: Images) -> list[str]:
         """The class name of each image.

@@ -26,6 +26,7 @@ from bic.model.answers import (
 from bic.model.backbones import is_imported
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
+from bic.model.version_files import is_versioned, read_live
 
 FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
 DESCRIPTION = "model.json"
@@ -64,6 +65,7 @@ class ModelDescription(Strict):
     backbone: str
     preprocessing: PreprocessingDescription
     answer: AnswerDescription
+    retired: list[int] = []
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -80,6 +82,7 @@ def description(model: Model) -> dict[str, Any]:
             "resize": preprocessing.resize,
         },
         "answer": model.answer.description(),
+        "retired": list(model.retired),
     }
 
 
@@ -119,6 +122,10 @@ def save_model(model: Model, folder: Path) -> None:
 
 def load_model(folder: Path, *, trust: bool = False) -> Model:
     """The model in a model folder or a complete run folder, ready to predict."""
+    for place in (folder / "model", folder):
+        if is_versioned(place):
+            _, contents = read_live(place, (DESCRIPTION, WEIGHTS))
+            return model_of(contents, place, trust=trust)
     place = find_model_folder(folder)
     return model_of(files.read_folder(place, (DESCRIPTION, WEIGHTS)), place, trust=trust)
 
@@ -176,6 +183,9 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
     num_classes = len(checked.classes)
     if sum(checked.classes_per_step) != num_classes or min(checked.classes_per_step) < 0:
         raise ValueError("its steps and its classes disagree")
+    retired = set(checked.retired)
+    if not retired < set(range(num_classes)) or len(retired) < len(checked.retired):
+        raise ValueError("its retired classes are not among its classes, or are all of them")
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
     network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
     if network.num_classes != num_classes:
@@ -186,6 +196,7 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
         preprocessing,
         classes=checked.classes,
         classes_per_step=checked.classes_per_step,
+        retired=checked.retired,
     )
     model.answer = _answer(checked.answer, _under(named, "answer."), model, trust=trust)
     return model

@@ -1,0 +1,100 @@
+"""From a learner to the files of a version, and back. A memory has one file for each class."""
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors.torch
+
+from bic import files
+from bic.errors import UserError
+from bic.learn.learner import Learner
+from bic.learn.learning import Learning
+from bic.learn.memory import Memory
+from bic.learn.moved import upgraded
+from bic.learn.saved_learner import LEARNING, read_memory
+from bic.model.model import Model
+from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
+from bic.model.version_files import read_stored
+from bic.model.versions import ClassRecord, DamagedError, StoredFile, Version
+from bic.store.version_writer import store
+
+
+def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
+    """Write the model and the settings of a learner. Its memory is written by class."""
+    named = {}
+    for name, tensor in tensors(learner.model).items():
+        named[name] = tensor.detach().cpu().contiguous()
+    settings = files.to_json(learner.learning.model_dump(mode="json"))
+    return {
+        DESCRIPTION: store(folder, files.to_json(description(learner.model)), ".json"),
+        WEIGHTS: store(folder, safetensors.torch.save(named), ".safetensors"),
+        LEARNING: store(folder, settings, ".json"),
+    }
+
+
+def store_memory(folder: Path, memory: Memory) -> dict[int, StoredFile]:
+    """Write the exemplars of each class to a file of its own, and return the files by class."""
+    return {label: store_class(folder, memory, label) for label in memory.classes}
+
+
+def store_class(folder: Path, memory: Memory, label: int) -> StoredFile:
+    alone = Memory(memory.budget, memory.held_out, memory.preprocessing)
+    alone.classes = {label: memory.classes[label]}
+    out = io.BytesIO()
+    pq.write_table(alone.to_table(), out, compression="none")  # the images are compressed already
+    return store(folder, out.getvalue(), ".parquet")
+
+
+def load_learner(folder: Path, version: Version, learner: Learner, *, trust: bool) -> None:
+    """Bring a learner to the state of a version. Raises DamagedError for a damaged file."""
+    tables = []
+    for position, record in enumerate(version.classes):
+        if record.memory is not None:
+            tables.append(_class_table(folder, record, position))
+    model = load_model(folder, version, trust=trust)
+    if len(model.classes) != len(version.classes):
+        raise DamagedError(folder / version.files[DESCRIPTION].name, "it has other classes")
+    empty = Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()
+    learner.restore(model, pa.concat_tables([empty, *tables]))
+
+
+def load_model(folder: Path, version: Version, *, trust: bool) -> Model:
+    contents = {}
+    for name in (DESCRIPTION, WEIGHTS):
+        contents[name] = read_stored(folder, _file(folder, version, name))
+    return model_of(contents, folder, trust=trust)
+
+
+def load_learning(folder: Path, version: Version) -> Learning:
+    """The settings of a version. Raises DamagedError if they cannot be used."""
+    file = _file(folder, version, LEARNING)
+    content = read_stored(folder, file)
+    try:
+        return Learning(**upgraded(json.loads(content)))
+    except (ValueError, TypeError, UserError, RecursionError) as error:
+        reason = error.problem if isinstance(error, UserError) else str(error).splitlines()[0]
+        raise DamagedError(folder / file.name, reason) from error
+
+
+def _file(folder: Path, version: Version, name: str) -> StoredFile:
+    if name not in version.files:
+        raise DamagedError(folder, f"version {version.number} has no {name}")
+    return version.files[name]
+
+
+def _class_table(folder: Path, record: ClassRecord, position: int) -> pa.Table:
+    """The exemplars of a class, checked against its record."""
+    assert record.memory is not None
+    path = folder / record.memory.name
+    content = read_stored(folder, record.memory)
+    try:
+        table = read_memory(content)
+        labels = set(table["class"].to_pylist())
+    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
+        raise DamagedError(path, str(error).splitlines()[0]) from error
+    if labels != {position}:
+        raise DamagedError(path, "it holds images of another class")
+    return table
