@@ -50,7 +50,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
         if method.keeps_exemplars:
             remember(lesson, model, memory, new=new, held_out=held_out)
         model.answer = _final_answer(lesson, model, memory)
-    return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds)
+    return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds, held_out)
 
 
 def _check_readable(images: ImageSet) -> None:

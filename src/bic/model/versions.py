@@ -73,7 +73,8 @@ class ClassRecord:
     """One class of a version: the version that added it, and its images.
 
     `seen` counts the images that it was learned from, `kept` and `held_out` those in the memory.
-    `correct` of the held-out images are classified correctly; None if none are held out.
+    `accuracy` is that on the images that were held out when the version was made, of which the
+    memory may keep fewer; None if there were none.
     """
 
     name: ClassName
@@ -81,14 +82,9 @@ class ClassRecord:
     seen: Count
     kept: Count = 0
     held_out: Count = 0
-    correct: Count | None = None
+    accuracy: Share | None = None
     retired: bool = False
     memory: StoredFile | None = None
-
-    @property
-    def accuracy(self) -> Share | None:
-        """The share of held-out images that are classified correctly."""
-        return None if self.correct is None else Share(self.correct, self.held_out)
 
 
 @dataclass(frozen=True)

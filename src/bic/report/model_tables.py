@@ -1,6 +1,7 @@
 """What `bic learn` and the commands about a model folder print. Imports no torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bic.store.check import FolderCheck
 from bic.store.learn_report import Expectation, LearnReport, counted, listed
 from bic.store.overview import ClassSummary, VersionDiff
 
+MOST = 20  # classes that are listed
 # Settings that the history shows, in this order.
 SHOWN = (
     *("method", "recipe.name", "recipe.backbone", "recipe.epochs", "recipe.image_size"),
@@ -41,6 +43,13 @@ def accuracy(share: Share | None) -> str:
         return "–"
     low, high = share.interval
     return f"{100 * share.value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _short_accuracy(share: Share | None) -> str:
+    if share is None:
+        return "–"
+    low, high = share.interval
+    return f"{100 * share.value:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def drop_in_words(drop: Drop) -> str:
@@ -116,15 +125,19 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
 def classes_table(classes: Sequence[ClassSummary], folder: Path, version: int) -> Table:
     """A row per class."""
     title = f"{folder}, version {version}: {counted(len(classes), 'class', 'classes')}"
-    columns = ["added in", "seen", "kept", "held out", "held-out accuracy", "trend"]
+    columns = ["since", "seen", "kept", "held out", "accuracy", "trend"]
     table = new_table(title, "class", columns)
     for summary in classes:
         trend = [number(None if share is None else 100 * share.value, 0) for share in summary.trend]
         cells = [summary.added, summary.seen, summary.kept, summary.held_out]
         texts = [f"{cell:,}" for cell in cells]
-        texts += [accuracy(summary.accuracy), " → ".join(trend)]
+        texts += [_short_accuracy(summary.accuracy), " → ".join(trend)]
         table.add_row(_plain(summary.name), *texts)
-    table.caption = "Accuracies in %, with 95 % intervals. The trend is over the kept versions."
+    table.caption = (
+        "since: the version that added the class; seen: images learned; kept: images in the memory"
+        " (some held out)\naccuracy: on held-out images in %, with its 95 % interval; "
+        "trend: the accuracy in kept versions"
+    )
     return table
 
 
@@ -157,9 +170,11 @@ def diff_lines(diff: VersionDiff) -> Iterator[str]:
     yield f"from version {diff.first} to version {diff.second}"
     for title, names in (("added", diff.added), ("no longer there", diff.removed)):
         if names:
-            yield f"{title}: {listed(names, 20)}"
-    for name, (seen, kept, seen_after, kept_after) in diff.counts.items():
+            yield f"{title}: {listed(names, MOST)}"
+    for name, (seen, kept, seen_after, kept_after) in islice(diff.counts.items(), MOST):
         yield f"{name}: seen {seen:,} → {seen_after:,}, kept {kept:,} → {kept_after:,}"
+    if len(diff.counts) > MOST:
+        yield f"{len(diff.counts) - MOST:,} more classes have other counts"
     for path, (before, after) in diff.settings.items():
         yield f"{path}: {before} → {after}"
     first, second = diff.accuracy

@@ -51,7 +51,9 @@ def adopt(folder: Path, keep: int, progress: Progress, *, trust: bool) -> Root:
     model = learner.model
     for name in model.classes:
         check_name(name)
-    judgement = judge(None, model, memory_before=None, memory=learner.memory, progress=progress)
+    held_out = learner.memory.held_out_images()
+    nothing = held_out.select(held_out.everything[:0])
+    judgement = judge(None, model, old=held_out, new=nothing, progress=progress)
     stored = store_memory(folder, learner.memory)
     records = []
     digests: list[bytes] = []
@@ -66,7 +68,7 @@ def adopt(folder: Path, keep: int, progress: Progress, *, trust: bool) -> Root:
                 seen=kept.num_images,
                 kept=len(kept.train),
                 held_out=len(kept.held_out),
-                correct=judgement.correct.get(position),
+                accuracy=judgement.classes.get(position),
                 memory=stored[position],
             )
             digests += [digest(image) for image in (*kept.train, *kept.held_out)]

@@ -4,14 +4,13 @@ Held-out images are never trained on, in any version. So they are fair to both v
 comparison is paired: the same images, before and after.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from bic.data.batches import plain_batches
-from bic.data.images import ImageSet
-from bic.learn.memory import Memory
+from bic.data.images import ImageSet, Labels
 from bic.model.intervals import Drop, Share
 from bic.model.model import Model
 from bic.model.versions import Verdict
@@ -22,63 +21,51 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict, and for each class how many of its held-out images are correct."""
+    """The verdict, and the accuracy on the held-out images of each class."""
 
     verdict: Verdict
-    correct: dict[int, int]
+    classes: dict[int, Share]
 
 
 def judge(
-    before: Model | None,
-    after: Model,
-    *,
-    memory_before: Memory | None,
-    memory: Memory,
-    progress: Progress,
+    before: Model | None, after: Model, *, old: ImageSet, new: ImageSet, progress: Progress
 ) -> Judgement:
-    """Compare two versions on the held-out images that either has in its memory."""
-    kept = memory.held_out_images()
-    images = _with_dropped(kept, memory_before)
-    if not len(images):
-        return Judgement(Verdict(is_judged=False), {})
+    """Compare two versions on held-out images.
+
+    `old` images were held out before, `new` ones are from the images just learned. Neither version
+    was trained on any of them, also if the memory no longer keeps them.
+    """
     num_old = 0 if before is None else len(before.classes)
-    is_right, is_right_restricted = _answers(after, images, num_old, progress)
-    own = kept.labels[is_right[: len(kept)]]
-    correct = dict.fromkeys(np.unique(kept.labels).tolist(), 0)
-    right_labels, counts = np.unique(own, return_counts=True)
-    correct |= dict(zip(right_labels.tolist(), counts.tolist(), strict=True))
-    is_old = images.labels < num_old
+    right_old, restricted_old = _answers(after, old, num_old, progress)
+    right_new, restricted_new = _answers(after, new, num_old, progress)
+    labels = np.concatenate([old.labels, new.labels])
+    is_right = np.concatenate([right_old, right_new])
+    classes = _per_class(labels, is_right)
+    is_old = labels < num_old
     new_after = _share(is_right[~is_old])
     if before is None or not is_old.any():
-        return Judgement(Verdict(is_judged=False, new_after=new_after), correct)
-    was_right, _ = _answers(before, images.select(np.flatnonzero(is_old)), num_old, progress)
+        return Judgement(Verdict(is_judged=False, new_after=new_after), classes)
+    known = new.select(np.flatnonzero(new.labels < num_old))
+    was_right = np.concatenate(
+        [_answers(before, images, num_old, progress)[0] for images in (old, known)]
+    )
+    restricted = np.concatenate([restricted_old, restricted_new])[is_old]
     verdict = Verdict(
         is_judged=True,
         old_before=_share(was_right),
         old_after=_share(is_right[is_old]),
         new_after=new_after,
         drop=_drop(was_right, is_right[is_old]),
-        restricted_drop=_drop(was_right, is_right_restricted[is_old]),
+        restricted_drop=_drop(was_right, restricted),
     )
-    return Judgement(verdict, correct)
+    return Judgement(verdict, classes)
 
 
-def _with_dropped(kept: ImageSet, memory_before: Memory | None) -> ImageSet:
-    """The held-out images of both memories: an image that lost its place is still fair to both."""
-    if memory_before is None:
-        return kept
-    assert kept.files is not None
-    present = set(zip(kept.labels.tolist(), kept.files, strict=True))
-    earlier = memory_before.held_out_images()
-    assert earlier.files is not None
-    pairs = list(zip(earlier.labels.tolist(), earlier.files, strict=True))
-    dropped = [pair for pair in pairs if pair not in present]
-    labels = [label for label, _ in dropped]
-    return replace(
-        kept,
-        labels=np.concatenate([kept.labels, np.array(labels, dtype=np.int64)]),
-        files=[*kept.files, *(file for _, file in dropped)],
-    )
+def _per_class(labels: Labels, is_right: Flags) -> dict[int, Share]:
+    totals = np.bincount(labels)
+    correct = np.bincount(labels[is_right], minlength=len(totals))
+    present = np.flatnonzero(totals)
+    return {int(label): Share(int(correct[label]), int(totals[label])) for label in present}
 
 
 def _answers(

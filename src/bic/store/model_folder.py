@@ -31,7 +31,7 @@ class ModelFolder:
     >>> import tempfile
     >>> images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     shop = open_model(f"{folder}/shop", recipe="demo", memory=20)
+    ...     shop = open_model(f"{folder}/shop", recipe="demo", method="distill")
     ...     _ = shop.learn(images[:30], ["cup", "hat"] * 15)
     ...     report = shop.learn(images[30:], ["jar"] * 30)
     ...     report.version, report.new_classes, shop.predict(images[:1])[0] in ("cup", "hat", "jar")

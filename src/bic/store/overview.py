@@ -146,9 +146,9 @@ def _accuracy(version: Version) -> Share | None:
     correct = 0
     total = 0
     for record in version.active:
-        if record.correct is not None:
-            correct += record.correct
-            total += record.held_out
+        if record.accuracy is not None:
+            correct += record.accuracy.correct
+            total += record.accuracy.total
     return Share(correct, total) if total else None
 
 

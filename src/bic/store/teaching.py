@@ -29,6 +29,7 @@ from bic.store.unfinished import LearnPlan, Unfinished
 from bic.store.version_writer import store
 
 DEFAULT_MAX_DROP = 10.0  # points
+NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +135,9 @@ class Teaching:
             save=unfinished.save,
         )
         calibrate(learner.model, learner.memory, self.progress)
-        judgement = judge(
-            before,
-            learner.model,
-            memory_before=memory_before,
-            memory=learner.memory,
-            progress=self.progress,
-        )
+        held_out = replace(lesson.images, labels=lesson.labels).select(learned.held_out)
+        old = memory_before.held_out_images() if memory_before else held_out.select(NOTHING)
+        judgement = judge(before, learner.model, old=old, new=held_out, progress=self.progress)
         version = self._store(learner, lesson, judgement)
         return Taught(version, _report(version, learner, lesson, sum(learned.seconds.values())))
 
@@ -222,7 +219,7 @@ class Teaching:
                     seen=record.seen + counts[position],
                     kept=0 if kept is None else len(kept.train),
                     held_out=0 if kept is None else len(kept.held_out),
-                    correct=judgement.correct.get(position),
+                    accuracy=judgement.classes.get(position),
                     memory=stored.get(position),
                 )
             )

@@ -63,6 +63,8 @@ class Unfinished:
 
     def load(self, step: int, progress: Progress) -> Checkpoint | None:
         """The latest checkpoint. A damaged one is not used: the result is the same without it."""
+        files.clear_unfinished(self.path)
+        files.clear_unfinished(self.checkpoints.checkpoints)
         try:
             return self.checkpoints.load_checkpoint(step)
         except UserError as error:

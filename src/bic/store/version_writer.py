@@ -54,21 +54,38 @@ ELSEWHERE = "give another folder, or wait until this one is free"
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Keep other writers out. A folder that is new and stays empty is removed again."""
+    """Keep other writers out. A folder that is new and stays empty is removed again.
+
+    A full disk and the like raise UserError. The live version is then as it was.
+    """
     is_new = not folder.exists()
     with ExitStack() as stack:
         try:
             stack.enter_context(files.locked(folder))
         except UserError as error:
             raise UserError(error.problem, ELSEWHERE) from error
+        except OSError as error:
+            problem = f"cannot lock {folder} ({error.strerror or error})"
+            raise UserError(problem, ELSEWHERE) from error
         try:
             yield
-        except BaseException:
-            if is_new and {path.name for path in folder.iterdir()} <= {".lock"}:
-                with suppress(OSError):
-                    (folder / ".lock").unlink()
-                    folder.rmdir()
-            raise
+        except OSError as error:
+            place = error.filename or folder
+            raise UserError(
+                f"cannot write {place} ({error.strerror or error})",
+                "fix this and run the same command again (the model is intact)",
+            ) from error
+        finally:
+            if is_new:
+                _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder in which nothing was written."""
+    with suppress(OSError):
+        if {path.name for path in folder.iterdir()} == {".lock"}:
+            (folder / ".lock").unlink()
+            folder.rmdir()
 
 
 def require_versions(folder: Path) -> None:
