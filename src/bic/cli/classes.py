@@ -15,13 +15,13 @@ def classes(model: ModelPath, /) -> None:
 
     Example: `bic classes shop`
     """
-    from bic.model.version_files import read_root
+    from bic.model.version_files import present_root
     from bic.report.model_tables import classes_table
     from bic.store.overview import class_summaries
     from bic.store.version_writer import require_versions
 
     require_versions(model)
-    Console().print(classes_table(class_summaries(model), model, read_root(model).live))
+    Console().print(classes_table(class_summaries(model), model, present_root(model).live))
 
 
 @app.command

@@ -16,13 +16,13 @@ def history(model: ModelPath, /) -> None:
 
     Example: `bic history shop`
     """
-    from bic.model.version_files import read_root
+    from bic.model.version_files import present_root
     from bic.report.model_tables import history_table, settings_line
     from bic.store.overview import live_settings
     from bic.store.version_writer import require_versions
 
     require_versions(model)
-    root = read_root(model)
+    root = present_root(model)
     Console().print(history_table(root.history, model, root.live))
     print(settings_line(live_settings(model)))
     print(f"versions kept: {', '.join(str(kept.number) for kept in root.versions)}")

@@ -15,6 +15,7 @@ from typing import TypeVar
 from bic.errors import UserError
 from bic.model.versions import (
     LIVE,
+    VERSIONS,
     DamagedError,
     Manifest,
     MissingError,
@@ -59,17 +60,19 @@ def _read(path: Path, size: int | None = None, sha256: str | None = None) -> byt
         raise MissingError(path, "it is missing") from error
     except OSError as error:
         raise DamagedError(path, error.strerror or "it cannot be opened") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode):
             raise DamagedError(path, "it is not a file")
         expected = state.st_size if size is None else size
         if state.st_size != expected or (size is None and expected > MAX_BYTES):
             raise DamagedError(path, f"it has {state.st_size:,} bytes and should have another size")
-        try:
+        with os.fdopen(handle, "rb", closefd=False) as file:
             content = file.read()
-        except OSError as error:
-            raise DamagedError(path, error.strerror or "it cannot be read") from error
+    except OSError as error:
+        raise DamagedError(path, error.strerror or "it cannot be read") from error
+    finally:
+        os.close(handle)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise DamagedError(path, "its checksum does not fit")
     return content
@@ -78,8 +81,21 @@ def _read(path: Path, size: int | None = None, sha256: str | None = None) -> byt
 def consistent(folder: Path, read: Callable[[Root], Value]) -> Value:
     """What `read` returns for the live version, tried again if a file was removed meanwhile.
 
-    A writer removes files of old versions only after `live.json` names the new ones.
+    A writer removes files of old versions only after `live.json` names the new ones. Raises
+    UserError that names a damaged file and the newest version without damage.
     """
+    try:
+        return _consistent(folder, read)
+    except DamagedError as error:
+        raise with_remedy(folder, error) from error
+
+
+def present_root(folder: Path) -> Root:
+    """The content of `live.json`. Raises UserError as `consistent` does."""
+    return consistent(folder, lambda root: root)
+
+
+def _consistent(folder: Path, read: Callable[[Root], Value]) -> Value:
     root = read_root(folder)
     for _ in range(ATTEMPTS):
         try:
@@ -95,18 +111,23 @@ def consistent(folder: Path, read: Callable[[Root], Value]) -> Value:
 def read_live(folder: Path, names: Iterable[str]) -> tuple[Version, dict[str, bytes]]:
     """The live version and the content of some of its files, all of the same version.
 
-    Raises UserError that names a damaged file and the newest version without damage.
+    Raises UserError as `consistent` does.
     """
     wanted = tuple(names)
 
     def read(root: Root) -> tuple[Version, dict[str, bytes]]:
         version = live_version(folder, root)
-        return version, {name: read_stored(folder, version.files[name]) for name in wanted}
+        return version, {name: read_named(folder, version, name) for name in wanted}
 
-    try:
-        return consistent(folder, read)
-    except DamagedError as error:
-        raise with_remedy(folder, error) from error
+    return consistent(folder, read)
+
+
+def read_named(folder: Path, version: Version, name: str) -> bytes:
+    """The content of a file of a version by its name in a plain model folder."""
+    file = version.files.get(name)
+    if file is None:
+        raise DamagedError(folder, f"version {version.number} has no {name}")
+    return read_stored(folder, file)
 
 
 def live_version(folder: Path, root: Root) -> Version:
@@ -134,12 +155,36 @@ def newest_good(folder: Path) -> int | None:
     """The number of the newest kept version without damage, or None."""
     try:
         root = read_root(folder)
-    except UserError:
-        return None
-    for manifest in sorted(root.versions, key=lambda kept: -kept.number):
-        if manifest.number != root.candidate and not damages(folder, manifest):
+        candidate = root.candidate
+        manifests = root.versions
+    except DamagedError:
+        candidate = None
+        manifests = manifests_on_disk(folder)
+    for manifest in sorted(manifests, key=lambda kept: -kept.number):
+        if manifest.number != candidate and not damages(folder, manifest):
             return manifest.number
     return None
+
+
+def manifests_on_disk(folder: Path) -> tuple[Manifest, ...]:
+    """The manifests that are in the folder, one for each version, if `live.json` is lost.
+
+    Of two manifests of a version, the one with more retired classes is the later one.
+    """
+    found: dict[int, tuple[int, Manifest]] = {}
+    for path in sorted((folder / VERSIONS).glob("*-*.json")):
+        try:
+            content = _read(path)
+            version = decoded(content, Version, path)
+        except UserError:
+            continue
+        sha256 = hashlib.sha256(content).hexdigest()
+        manifest = Manifest(version.number, sha256, len(content))
+        num_retired = len(version.classes) - len(version.active)
+        is_later = version.number not in found or num_retired > found[version.number][0]
+        if path.name == Path(manifest.name).name and is_later:
+            found[version.number] = (num_retired, manifest)
+    return tuple(manifest for _, manifest in found.values())
 
 
 def damages(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bic.errors import UserError
-from bic.model.version_files import damages, read_root, read_version
+from bic.model.version_files import damages, present_root, read_version
 from bic.model.versions import DamagedError, Root
 from bic.store.version_writer import collect_garbage, writing
 
@@ -35,7 +35,7 @@ def check(folder: Path) -> FolderCheck:
 
     If nothing is damaged and nobody writes, files that no version needs are removed.
     """
-    root = read_root(folder)
+    root = present_root(folder)
     found: dict[str, DamagedError] = {}
     needed_by: dict[str, list[int]] = {}
     good = []

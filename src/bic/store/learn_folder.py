@@ -7,8 +7,8 @@ from typing import Any
 
 from bic.compute.devices import check_device
 from bic.data.decode_pool import decoding, default_processes
-from bic.model.version_files import is_versioned, read_root, read_version, with_remedy
-from bic.model.versions import FILES, VERSIONS, Action, DamagedError, Root, Version
+from bic.model.version_files import is_versioned, read_root, read_version
+from bic.model.versions import FILES, VERSIONS, Action, Root, Version
 from bic.progress import Progress
 from bic.store.adopt import adopt, is_plain_learner, refuse_others, remove_plain
 from bic.store.learn_report import LearnReport, counted, listed, percent
@@ -17,17 +17,18 @@ from bic.store.model_settings import given
 from bic.store.teaching import LearnOptions, Taught, Teaching
 from bic.store.unfinished import Unfinished
 from bic.store.version_writer import (
+    DEFAULT_KEEP,
     README,
     UNFINISHED,
     collect_garbage,
     commit,
     discard_unfinished,
+    has_lost_root,
     new_event,
     store_version,
     writing,
 )
 
-DEFAULT_KEEP = 5
 OURS = (".lock", README, UNFINISHED, FILES, VERSIONS)
 
 
@@ -42,22 +43,18 @@ def learn_folder(
     given(settings)
     check_device(options.device)
     with writing(folder), decoding(default_processes(options.device)):
-        try:
-            root = _opened(folder, options, progress)
-            teaching = Teaching(folder, root, settings, options, progress)
-            lesson = teaching.read(source)
-            report = None if root is None else _without_training(folder, root, lesson, options)
-            if report is not None:
-                return report
-            taught = teaching.learn(lesson)
-            return _finished(folder, root, taught, options)
-        except DamagedError as error:
-            raise with_remedy(folder, error) from error
+        root = _opened(folder, options, progress)
+        teaching = Teaching(folder, root, settings, options, progress)
+        lesson = teaching.read(source)
+        report = None if root is None else _without_training(folder, root, lesson, options)
+        if report is not None:
+            return report
+        return _finished(folder, root, teaching.learn(lesson), options)
 
 
 def _opened(folder: Path, options: LearnOptions, progress: Progress) -> Root | None:
     """The root of the folder, or None if it is new. What a killed writer has left is removed."""
-    if is_versioned(folder):
+    if is_versioned(folder) or has_lost_root(folder):
         root = read_root(folder)
         if is_plain_learner(folder):
             remove_plain(folder)

@@ -17,7 +17,7 @@ from bic.learn.moved import upgraded
 from bic.learn.saved_learner import LEARNING, read_memory
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
-from bic.model.version_files import read_stored
+from bic.model.version_files import read_named, read_stored
 from bic.model.versions import ClassRecord, DamagedError, StoredFile, Version
 from bic.store.version_writer import store
 
@@ -64,25 +64,18 @@ def load_learner(folder: Path, version: Version, learner: Learner, *, trust: boo
 def load_model(folder: Path, version: Version, *, trust: bool) -> Model:
     contents = {}
     for name in (DESCRIPTION, WEIGHTS):
-        contents[name] = read_stored(folder, _file(folder, version, name))
+        contents[name] = read_named(folder, version, name)
     return model_of(contents, folder, trust=trust)
 
 
 def load_learning(folder: Path, version: Version) -> Learning:
     """The settings of a version. Raises DamagedError if they cannot be used."""
-    file = _file(folder, version, LEARNING)
-    content = read_stored(folder, file)
+    content = read_named(folder, version, LEARNING)
     try:
         return Learning(**upgraded(json.loads(content)))
     except (ValueError, TypeError, UserError, RecursionError) as error:
         reason = error.problem if isinstance(error, UserError) else str(error).splitlines()[0]
-        raise DamagedError(folder / file.name, reason) from error
-
-
-def _file(folder: Path, version: Version, name: str) -> StoredFile:
-    if name not in version.files:
-        raise DamagedError(folder, f"version {version.number} has no {name}")
-    return version.files[name]
+        raise DamagedError(folder / version.files[LEARNING].name, reason) from error
 
 
 def _class_table(folder: Path, record: ClassRecord, position: int) -> pa.Table:

@@ -12,7 +12,7 @@ from bic.data.from_python import Images
 from bic.errors import UserError
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, model_of
-from bic.model.version_files import is_versioned, read_live, read_root
+from bic.model.version_files import is_versioned, present_root, read_live
 from bic.model.versions import Event, Root
 from bic.progress import Progress
 from bic.store.check import FolderCheck, check
@@ -59,7 +59,7 @@ class ModelFolder:
         """The live version's model. Raises UserError before the first `learn`."""
         if not is_versioned(self.path):
             return Model.load(self.path, trust=self.trust).to(self.device)
-        root = read_root(self.path)
+        root = present_root(self.path)
         if self._loaded is None or self._loaded[0] != root:
             _, contents = read_live(self.path, (DESCRIPTION, WEIGHTS))
             model = model_of(contents, self.path, trust=self.trust).to(self.device)
@@ -127,19 +127,19 @@ class ModelFolder:
     def history(self) -> tuple[Event, ...]:
         """What was done to the model, oldest first."""
         require_versions(self.path)
-        return read_root(self.path).history
+        return present_root(self.path).history
 
     def versions(self) -> tuple[int, ...]:
         """The numbers of the kept versions, without a candidate."""
         require_versions(self.path)
-        root = read_root(self.path)
+        root = present_root(self.path)
         return tuple(kept.number for kept in root.versions if kept.number != root.candidate)
 
     @property
     def version(self) -> int:
         """The number of the live version."""
         require_versions(self.path)
-        return read_root(self.path).live
+        return present_root(self.path).live
 
     def rollback(self, version: int | None = None) -> int:
         """Make an earlier version live again, by default the one before; returns its number."""

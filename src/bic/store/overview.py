@@ -8,7 +8,7 @@ from typing import Any
 
 from bic.errors import UserError
 from bic.model.intervals import Share
-from bic.model.version_files import consistent, live_version, read_stored, read_version
+from bic.model.version_files import consistent, live_version, read_named, read_version
 from bic.model.versions import DamagedError, Root, Version
 
 LEARNING = "learning.json"
@@ -162,13 +162,12 @@ def live_settings(folder: Path) -> dict[str, Any]:
 
 
 def _learning(folder: Path, version: Version) -> dict[str, Any]:
-    file = version.files.get(LEARNING)
-    if file is None:
-        raise DamagedError(folder, f"version {version.number} has no {LEARNING}")
+    content = read_named(folder, version, LEARNING)
     try:
-        return dict(json.loads(read_stored(folder, file)))
+        return dict(json.loads(content))
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedError(folder / file.name, "it has no settings") from error
+        path = folder / version.files[LEARNING].name
+        raise DamagedError(path, "it has no settings") from error
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,12 +8,21 @@ from typing import Any
 
 from bic import files
 from bic.errors import UserError, unknown
-from bic.model.version_files import damages, live_version, read_root, read_stored
-from bic.model.versions import ClassRecord, Manifest, Root, Version
+from bic.model.version_files import (
+    damages,
+    live_version,
+    manifests_on_disk,
+    read_named,
+    read_root,
+    read_stored,
+    read_version,
+)
+from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
 from bic.store.class_names import check_name, retired_name
 from bic.store.learn_report import counted, listed
 from bic.store.seen_images import without_classes
 from bic.store.version_writer import (
+    DEFAULT_KEEP,
     all_versions,
     collect_garbage,
     commit,
@@ -27,8 +36,16 @@ DESCRIPTION = "model.json"
 
 
 def roll_back(folder: Path, number: int | None) -> int:
-    """Make an earlier version live again, by default the one before the live one."""
-    root = read_root(folder)
+    """Make an earlier version live again, by default the one before the live one.
+
+    If `live.json` is damaged, it is written again from the manifests, without the history.
+    """
+    try:
+        root = read_root(folder)
+    except DamagedError:
+        if number is None:
+            raise
+        root = _restored(folder, number)
     if number is None:
         number = _before(folder, root)
     if number == root.candidate:
@@ -44,9 +61,24 @@ def roll_back(folder: Path, number: int | None) -> int:
     if found:
         raise found[0]
     if number != root.live:
-        event = new_event("roll back", number, f"from version {root.live}")
+        from_where = f"from version {root.live}" if root.live else "from a damaged live.json"
+        event = new_event("roll back", number, from_where)
         _commit(folder, replace(root, live=number, history=(*root.history, event)))
     return number
+
+
+def _restored(folder: Path, number: int) -> Root:
+    """A root made from the manifests that are in the folder."""
+    manifests = manifests_on_disk(folder)
+    numbers = [manifest.number for manifest in manifests]
+    event = new_event("restore", number, "live.json was damaged; it was made again")
+    return Root(
+        live=0,
+        next=max(numbers, default=0) + 1,
+        keep=max(DEFAULT_KEEP, len(numbers)),
+        versions=manifests,
+        history=(event,),
+    )
 
 
 def _before(folder: Path, root: Root) -> int:
@@ -87,12 +119,11 @@ def rename(folder: Path, old: str, new: str) -> None:
 def retire(folder: Path, names: Sequence[str]) -> int:
     """Stop predicting classes, and delete their images from every kept version.
 
-    A version that has no other class is no longer kept.
+    A version that has no other class, or that is damaged, is no longer kept.
     Returns the number of images that were in the memory of the live version.
     """
     root = read_root(folder)
-    versions = all_versions(folder, root)
-    live = versions[root.live]
+    live = live_version(folder, root)
     _require(live, names)
     if {record.name for record in live.active} <= set(names):
         raise UserError("no class would be left", "keep one class, or delete the whole folder")
@@ -102,9 +133,14 @@ def retire(folder: Path, names: Sequence[str]) -> int:
         return ClassRecord(name=name, added=record.added, seen=record.seen, retired=True)
 
     manifests = []
-    for version in versions.values():
-        if not {record.name for record in version.active} <= set(names):  # else nothing is left
-            manifests.append(_changed(folder, version, names, retired))
+    for kept in root.versions:
+        try:
+            version = read_version(folder, kept)
+            if not {record.name for record in version.active} <= set(names):  # else nothing is left
+                manifests.append(_changed(folder, version, names, retired))
+        except DamagedError:
+            if kept.number == root.live:
+                raise
     num_images = sum(
         record.kept + record.held_out for record in live.active if record.name in set(names)
     )
@@ -149,7 +185,7 @@ def _changed(
     for file in version.learned:
         rest = without_classes(read_stored(folder, file), gone)
         learned.append(file if rest is None else store(folder, rest, ".parquet"))
-    content = _described(read_stored(folder, version.files[DESCRIPTION]), records)
+    content = _described(read_named(folder, version, DESCRIPTION), records)
     described = store(folder, content, ".json")
     changed = replace(
         version,

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from bic import files
 from bic.errors import UserError
-from bic.model.version_files import is_versioned, read_root, read_version
+from bic.model.version_files import is_versioned, read_root, read_stored, read_version, with_remedy
 from bic.model.versions import (
     FILES,
     LIVE,
     VERSIONS,
     Action,
+    DamagedError,
     Event,
     Manifest,
     Root,
@@ -28,6 +29,7 @@ from bic.model.versions import (
 )
 from bic.version import __version__
 
+DEFAULT_KEEP = 5  # versions
 UNFINISHED = "unfinished"
 README = "README.md"
 README_TEXT = """\
@@ -56,7 +58,7 @@ ELSEWHERE = "give another folder, or wait until this one is free"
 def writing(folder: Path) -> Iterator[None]:
     """Keep other writers out. A folder that is new and stays empty is removed again.
 
-    A full disk and the like raise UserError. The live version is then as it was.
+    A full disk, a damaged file and the like raise UserError. The live version is then as it was.
     """
     is_new = not folder.exists()
     with ExitStack() as stack:
@@ -69,6 +71,8 @@ def writing(folder: Path) -> Iterator[None]:
             raise UserError(problem, ELSEWHERE) from error
         try:
             yield
+        except DamagedError as error:
+            raise with_remedy(folder, error) from error
         except OSError as error:
             place = error.filename or folder
             raise UserError(
@@ -88,35 +92,39 @@ def _remove_empty(folder: Path) -> None:
             folder.rmdir()
 
 
+def has_lost_root(folder: Path) -> bool:
+    """Whether the folder has versions and no `live.json`.
+
+    A first learn that was killed just before its version went live has not lost anything.
+    """
+    has_versions = any((folder / VERSIONS).glob("*-*.json"))
+    return has_versions and not is_versioned(folder) and not (folder / UNFINISHED).exists()
+
+
 def require_versions(folder: Path) -> None:
     """Raise UserError unless the folder is a model folder with versions."""
-    if not is_versioned(folder):
+    if not is_versioned(folder) and not has_lost_root(folder):
         problem = f"{folder} is not a model folder" if folder.exists() else f"{folder} is missing"
         raise UserError(problem, "give a folder that bic learn has written")
 
 
 def store(folder: Path, content: bytes, suffix: str) -> StoredFile:
-    """Write a file under its checksum, unless it is there already."""
+    """Write a file under its checksum, unless it is there already and not damaged."""
     file = StoredFile(hashlib.sha256(content).hexdigest(), len(content), suffix)
-    path = folder / file.name
-    if not _holds(path, content):
-        files.write_file(path, content)
-    return file
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    """Whether a file has this content: one that was damaged is written again."""
     try:
-        return path.stat().st_size == len(content) and path.read_bytes() == content
-    except OSError:
-        return False
+        read_stored(folder, file)
+    except DamagedError:
+        files.write_file(folder / file.name, content)
+    return file
 
 
 def store_version(folder: Path, version: Version) -> Manifest:
     """Write the manifest of a version whose files are written."""
     content = encoded(version)
     manifest = Manifest(version.number, hashlib.sha256(content).hexdigest(), len(content))
-    if not _holds(folder / manifest.name, content):
+    try:
+        read_version(folder, manifest)
+    except DamagedError:
         files.write_file(folder / manifest.name, content)
     return manifest
 
@@ -144,7 +152,14 @@ def _trimmed(root: Root) -> Root:
     ordinary = [number for number in numbers if number not in (root.candidate, root.live)]
     stay = {root.live, root.candidate, *ordinary[: root.keep - 1]}
     versions = [kept for kept in root.versions if kept.number in stay]
-    return replace(root, versions=tuple(sorted(versions, key=lambda kept: kept.number)))
+    versions.sort(key=lambda kept: kept.number)
+    has_candidate = root.candidate in numbers
+    return replace(
+        root,
+        versions=tuple(versions),
+        candidate=root.candidate if has_candidate else None,
+        refusal=root.refusal if has_candidate else "",
+    )
 
 
 def collect_garbage(folder: Path, *, is_required: bool = False) -> None:
