@@ -15,7 +15,7 @@ from bic.store.learn_report import LearnReport, counted, listed, percent
 from bic.store.lesson_images import LessonImages, Source
 from bic.store.model_settings import given
 from bic.store.teaching import LearnOptions, Taught, Teaching
-from bic.store.unfinished import Unfinished
+from bic.store.unfinished import clear_finished
 from bic.store.version_writer import (
     DEFAULT_KEEP,
     README,
@@ -65,7 +65,7 @@ def _opened(folder: Path, options: LearnOptions, progress: Progress) -> Root | N
         refuse_others(folder, OURS)
         return None
     collect_garbage(folder)
-    Unfinished(folder).clear(root.next)
+    clear_finished(folder, root.next)
     return root
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,14 @@ class Teaching:
 
     def learn(self, lesson: LessonImages) -> Taught:
         """Learn, judge and write the files of the version. It is not live yet."""
-        unfinished = Unfinished(self.folder)
-        learner = self._agreed(lesson, unfinished)
+        unfinished = Unfinished(self.folder, self._plan(lesson), self.progress)
+        learner = self.learner
+        if learner is None:
+            learner = self._learner(unfinished.settings() or self._suited(lesson))
         before = None if self.base is None else learner.model
         memory_before = None if self.base is None else copy.deepcopy(learner.memory)
         step = 1 if before is None else len(before.classes_per_step) + 1
-        checkpoint = unfinished.load(step, self.progress)
+        checkpoint = unfinished.load(step)
         if self.options.announce is not None:
             done = 0 if checkpoint is None else checkpoint.epoch
             self.options.announce(self._expectation(learner, lesson, done))
@@ -132,7 +135,7 @@ class Teaching:
             classes=lesson.classes,
             title=f"version {self.number}",
             resume=checkpoint,
-            save=unfinished.save,
+            save=partial(unfinished.save, learner.learning),
         )
         calibrate(learner.model, learner.memory, self.progress)
         held_out = replace(lesson.images, labels=lesson.labels).select(learned.held_out)
@@ -147,23 +150,19 @@ class Teaching:
         learning = learning.model_copy(update={"num_classes": None})
         return Learner(learning, progress=self.progress, device=device, workers=workers)
 
-    def _agreed(self, lesson: LessonImages, unfinished: Unfinished) -> Learner:
-        """The learner, with the settings that an interrupted learn has started with."""
+    def _plan(self, lesson: LessonImages) -> LearnPlan:
         base = None
-        if self.root is not None:
+        asked = ""
+        if self.root is None:
+            asked = json.dumps(self.asked, sort_keys=True, default=str)
+        else:
             manifest = self.root.manifest(self.root.live)
             base = None if manifest is None else manifest.sha256
-        asked = json.dumps(self.asked, sort_keys=True, default=str) if base is None else ""
-        plan = LearnPlan(self.number, base, lesson.fingerprint, asked)
-        learning = unfinished.settings_of(plan)
-        if learning is None:
-            if self.learner is None:
-                device = self.options.device
-                learning = suited_learning(self.asked, lesson.images, self.progress, device)
-            else:
-                learning = self.learner.learning
-            unfinished.start(plan, learning, self.progress)
-        return self.learner or self._learner(learning)
+        return LearnPlan(self.number, base, lesson.fingerprint, asked)
+
+    def _suited(self, lesson: LessonImages) -> Learning:
+        """The settings of a new model."""
+        return suited_learning(self.asked, lesson.images, self.progress, self.options.device)
 
     def _expectation(self, learner: Learner, lesson: LessonImages, done: int) -> Expectation:
         num_known = 0 if self.base is None else len(self.base.classes)

@@ -28,55 +28,68 @@ class LearnPlan:
 
 
 class Unfinished:
-    """The folder `unfinished` in a model folder."""
+    """The folder `unfinished` in a model folder, for the learn that has this plan.
 
-    def __init__(self, folder: Path) -> None:
+    Nothing is written before the first checkpoint: a learn that is refused leaves no trace.
+    """
+
+    def __init__(self, folder: Path, plan: LearnPlan, progress: Progress) -> None:
         self.path = folder / UNFINISHED
+        self.plan = plan
+        self.progress = progress
         self.checkpoints = RunFolder(self.path)
+        recorded = _recorded(self.path)
+        self.is_same = recorded is not None and recorded.get("plan") == asdict(plan)
 
-    def settings_of(self, plan: LearnPlan) -> Learning | None:
-        """The settings of an interrupted learn with the same plan, or None."""
-        recorded = self._recorded()
-        if recorded is None or recorded.get("plan") != asdict(plan):
+    def settings(self) -> Learning | None:
+        """The settings of the interrupted learn, or None if there is none with the same plan."""
+        recorded = _recorded(self.path)
+        if recorded is None or not self.is_same:
             return None
         try:
             return checked(Learning, recorded["learning"])
         except (UserError, KeyError, TypeError):  # damaged: start again
+            self.is_same = False
             return None
 
-    def start(self, plan: LearnPlan, learning: Learning, progress: Progress) -> None:
-        """Record a new plan, and remove what another learn has left."""
-        if self.path.exists():
-            progress.say("an unfinished learn of other images or settings is given up")
-            files.remove(self.path)
-        content = {"plan": asdict(plan), "learning": learning.model_dump(mode="json")}
-        files.write_file(self.path / PLAN, files.to_json(content))
-
-    def clear(self, next_version: int) -> None:
-        """Remove what a learn has left that was interrupted after its version went live."""
-        recorded = self._recorded()
-        version = None
-        if recorded is not None and isinstance(recorded.get("plan"), dict):
-            version = recorded["plan"].get("version")
-        if version != next_version:
-            files.remove(self.path)
-
-    def load(self, step: int, progress: Progress) -> Checkpoint | None:
+    def load(self, step: int) -> Checkpoint | None:
         """The latest checkpoint. A damaged one is not used: the result is the same without it."""
+        if not self.is_same:
+            return None
         files.clear_unfinished(self.path)
         files.clear_unfinished(self.checkpoints.checkpoints)
         try:
             return self.checkpoints.load_checkpoint(step)
         except UserError as error:
-            progress.say(f"{error.problem}; learning starts from the beginning")
+            self.progress.say(f"{error.problem}; learning starts from the beginning")
             return None
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, learning: Learning, checkpoint: Checkpoint) -> None:
+        """Save a checkpoint. The first one replaces what another learn has left."""
+        if not self.is_same:
+            if self.path.exists():
+                self.progress.say("an unfinished learn of other images or settings is given up")
+                files.remove(self.path)
+            content = {"plan": asdict(self.plan), "learning": learning.model_dump(mode="json")}
+            files.write_file(self.path / PLAN, files.to_json(content))
+            self.is_same = True
         self.checkpoints.save_checkpoint(checkpoint)
 
-    def _recorded(self) -> dict[str, Any] | None:
-        try:
-            content = json.loads((self.path / PLAN).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return None
-        return content if isinstance(content, dict) else None
+
+def clear_finished(folder: Path, next_version: int) -> None:
+    """Remove what a learn has left that was killed after its version went live."""
+    recorded = _recorded(folder / UNFINISHED)
+    version = None
+    if recorded is not None and isinstance(recorded.get("plan"), dict):
+        version = recorded["plan"].get("version")
+    if version != next_version:
+        files.remove(folder / UNFINISHED)
+
+
+def _recorded(path: Path) -> dict[str, Any] | None:
+    """What `plan.json` says, or None if it cannot be read."""
+    try:
+        content = json.loads((path / PLAN).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
