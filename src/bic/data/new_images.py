@@ -121,12 +121,8 @@ class NewImagesReader:
         names, labels, _ = number_labels(values, (), columns.class_names)
         lazily = self.keep_files or sum(map(num_bytes, shards)) > ENCODED_IN_MEMORY
         files = list_rows(shards, columns.image) if lazily else read_images(shards, columns)
-        if len(labels) and labels.min() < 0:
-            row = int(labels.argmin())
-            raise UserError(f"row {row} of {path} has no label", "remove it, or give it a label")
-        present, positions = np.unique(labels, return_inverse=True)
-        classes = [names[label] for label in present]
-        return self._from_files(files, positions.astype(np.int64), classes, own_size=True)
+        positions, classes = _present(labels, names, path)
+        return self._from_files(files, positions, classes, own_size=True)
 
     def _from_npz(self, path: Path) -> NewImages:
         """The arrays x_train and y_train, or x and y; `classes` names integer labels."""
@@ -148,12 +144,8 @@ class NewImagesReader:
         except ValueError as error:
             raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
         all_names, labels, _ = number_labels(values.tolist(), (), names)
-        present, positions = np.unique(labels, return_inverse=True)
-        if not len(labels) or present[0] < 0 or present[-1] >= len(all_names):
-            raise UserError(f"{path} has no images, or labels without a class name", "correct it")
-        image_set = array_set(images, positions.astype(np.int64))
-        classes = tuple(all_names[label] for label in present)
-        return NewImages(images=self.fit(image_set), classes=classes)
+        positions, classes = _present(labels, all_names, path)
+        return NewImages(images=self.fit(array_set(images, positions)), classes=classes)
 
     def fit(self, images: ImageSet) -> ImageSet:
         """Arrays in the form that the model takes."""
@@ -207,6 +199,19 @@ class NewImagesReader:
             size = min(*sides, DEFAULT_SIZE)
         channels = 1 if modes <= GREY_MODES else 3
         return Preprocessing(channels=channels, size=size, resize=self.resize), good
+
+
+def _present(labels: Labels, names: Sequence[str], path: Path) -> tuple[Labels, tuple[str, ...]]:
+    """The classes that have images, and labels as positions in them."""
+    if not len(labels):
+        raise UserError(f"{path} has no images", "add images")
+    present, positions = np.unique(labels, return_inverse=True)
+    if present[0] < 0:
+        row = int(labels.argmin())
+        raise UserError(f"row {row} of {path} has no label", "remove it, or give it a label")
+    if present[-1] >= len(names):
+        raise UserError(f"label {present[-1]} of {path} has no class name", "add the name")
+    return positions.astype(np.int64), tuple(names[label] for label in present)
 
 
 def _shards(path: Path) -> list[Path]:
