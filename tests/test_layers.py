@@ -17,7 +17,7 @@ TORCH_FREE = (
     *("bic", "bic.errors", "bic.files", "bic.progress", "bic.randomness", "bic.settings"),
     *("bic.learn.learning", "bic.learn.methods", "bic.learn.recipes", "bic.learn.moved"),
     *("bic.lab.plan", "bic.lab.protocol", "bic.lab.experiments", "bic.lab.published"),
-    *("bic.store.results", "bic.store.overview", "bic.store.check", "bic.store.version_writer"),
+    *("bic.store.results", "bic.store.overview", "bic.store.check", "bic.store.upkeep"),
     *("bic.report.page", "bic.report.tables", "bic.report.model_tables", "bic.cli"),
 )
 

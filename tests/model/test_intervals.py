@@ -31,7 +31,7 @@ def test_a_drop_by_hand() -> None:
     assert drop.interval == pytest.approx((15 / 102 - half, 15 / 102 + half), abs=1e-6)
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50))
 def test_a_rise_is_a_drop_with_the_other_sign(lost: int, gained: int, same: int) -> None:
     total = lost + gained + same
     low, high = Drop(lost, gained, total).interval
@@ -39,6 +39,13 @@ def test_a_rise_is_a_drop_with_the_other_sign(lost: int, gained: int, same: int)
     assert Drop(gained, lost, total).interval == pytest.approx((-high, -low))
 
 
-def test_without_images_nothing_is_known() -> None:
-    assert Share(0, 0).interval == (0, 1)
-    assert Drop(0, 0, 0).interval == (-1, 1)
+@pytest.mark.parametrize("counts", [(0, 0), (-1, 4), (5, 4)])
+def test_counts_of_a_share_must_fit(counts: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="is not a share"):
+        Share(*counts)
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0), (-1, 0, 4), (0, -1, 4), (3, 2, 4)])
+def test_counts_of_a_drop_must_fit(counts: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        Drop(*counts)

@@ -25,7 +25,7 @@ from bic.model.versions import (
     decoded,
 )
 
-MAX_BYTES = 2**28  # of live.json
+MAX_BYTES = 2**26  # of live.json and of a manifest; enough for 100,000 classes
 ATTEMPTS = 20  # of a reader whose files are removed while it reads
 
 Value = TypeVar("Value")
@@ -44,7 +44,12 @@ def read_root(folder: Path) -> Root:
 def read_version(folder: Path, manifest: Manifest) -> Version:
     """The version that a manifest describes."""
     path = folder / manifest.name
-    return decoded(_read(path, manifest.size, manifest.sha256), Version, path)
+    if manifest.size > MAX_BYTES:
+        raise DamagedError(path, "it is too large")
+    version = decoded(_read(path, manifest.size, manifest.sha256), Version, path)
+    if version.number != manifest.number:
+        raise DamagedError(path, "it describes another version")
+    return version
 
 
 def read_stored(folder: Path, file: StoredFile) -> bytes:

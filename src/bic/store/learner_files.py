@@ -50,15 +50,19 @@ def store_class(folder: Path, memory: Memory, label: int) -> StoredFile:
 
 def load_learner(folder: Path, version: Version, learner: Learner, *, trust: bool) -> None:
     """Bring a learner to the state of a version. Raises DamagedError for a damaged file."""
-    tables = []
+    model = load_model(folder, version, trust=trust)
+    described = folder / version.files[DESCRIPTION].name
+    retired = tuple(place for place, record in enumerate(version.classes) if record.retired)
+    names = tuple(record.name for record in version.classes)
+    if (model.classes, model.retired) != (names, retired):
+        raise DamagedError(described, "it has other classes than its version")
+    if model.backbone != learner.learning.recipe.backbone:
+        raise DamagedError(described, "it has another backbone than the settings")
+    tables = [Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()]
     for position, record in enumerate(version.classes):
         if record.memory is not None:
-            tables.append(_class_table(folder, record, position))
-    model = load_model(folder, version, trust=trust)
-    if len(model.classes) != len(version.classes):
-        raise DamagedError(folder / version.files[DESCRIPTION].name, "it has other classes")
-    empty = Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()
-    learner.restore(model, pa.concat_tables([empty, *tables]))
+            tables.append(_class_table(folder, record, position, tables[0].schema))
+    learner.restore(model, pa.concat_tables(tables))
 
 
 def load_model(folder: Path, version: Version, *, trust: bool) -> Model:
@@ -78,16 +82,22 @@ def load_learning(folder: Path, version: Version) -> Learning:
         raise DamagedError(folder / version.files[LEARNING].name, reason) from error
 
 
-def _class_table(folder: Path, record: ClassRecord, position: int) -> pa.Table:
-    """The exemplars of a class, checked against its record."""
+def _class_table(folder: Path, record: ClassRecord, position: int, schema: pa.Schema) -> pa.Table:
+    """The exemplars of a class, checked against its record and the columns of a memory."""
     assert record.memory is not None
     path = folder / record.memory.name
     content = read_stored(folder, record.memory)
     try:
         table = read_memory(content)
-        labels = set(table["class"].to_pylist())
-    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
+    except (ValueError, TypeError, OSError, pa.ArrowException, UserError) as error:
         raise DamagedError(path, str(error).splitlines()[0]) from error
-    if labels != {position}:
-        raise DamagedError(path, "it holds images of another class")
+    if not table.schema.equals(schema):
+        raise DamagedError(path, "it has other columns than a memory")
+    parts = table["part"].to_pylist()
+    counts = (parts.count("train"), parts.count("held out"))
+    is_whole = not table["image"].null_count and sum(counts) == len(table)
+    if set(table["class"].to_pylist()) != {position} or not is_whole:
+        raise DamagedError(path, "it holds images of another class, or none")
+    if counts != (record.kept, record.held_out):
+        raise DamagedError(path, "it has another number of images than its version says")
     return table

@@ -49,9 +49,17 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
 
 
 def suited_learning(
-    asked: Mapping[str, Any], images: ImageSet, progress: Progress, device: str
+    asked: Mapping[str, Any],
+    images: ImageSet,
+    progress: Progress,
+    device: str,
+    *,
+    precision: str | None = None,
 ) -> Learning:
-    """The settings of a new model for these images, with everything chosen that was left open."""
+    """The settings of a new model for these images, with everything chosen that was left open.
+
+    `precision` is what an interrupted learn has measured to be the quickest.
+    """
     is_vectors = holds_vectors(images)
     learning = first_learning(asked, recipe="vectors" if is_vectors else "fast")
     size = images.preprocessing.size
@@ -62,6 +70,8 @@ def suited_learning(
     learning = learning.with_recipe(image_size=None if is_vectors else size)
     if learning.precision != "quickest":
         return learning
+    if precision in ("float32", "bfloat16"):
+        return learning.with_recipe(precision=precision)
     network = fresh_network(
         learning.recipe.backbone,
         channels=images.preprocessing.channels,

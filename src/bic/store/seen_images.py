@@ -1,14 +1,21 @@
-"""Which images a model has learned: a digest of each, so that none is learned twice by accident."""
+"""Which images a model has learned: a digest of each, so that none is learned twice by accident.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bic.data.images import ImageSet, Indices, Labels
+if TYPE_CHECKING:
+    from bic.data.images import ImageSet, Indices, Labels
 
 DIGEST_BYTES = 16
 Seen = dict[int, set[bytes]]  # by the position of the class

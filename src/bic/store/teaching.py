@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bic.data.decode_pool import decode_all
+from bic.data.images import ImageSet, join
 from bic.data.new_images import NewImagesReader
 from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
-from bic.learn.memory import Memory
 from bic.model.model import Model
 from bic.model.version_files import live_version, read_stored
 from bic.model.versions import ClassRecord, Root, Version
@@ -122,7 +123,7 @@ class Teaching:
         unfinished = Unfinished(self.folder, self._plan(lesson), self.progress)
         learner = self.learner
         if learner is None:
-            learner = self._learner(unfinished.settings() or self._suited(lesson))
+            learner = self._learner(self._suited(lesson, unfinished.precision()))
         before = None if self.base is None else learner.model
         memory_before = None if self.base is None else copy.deepcopy(learner.memory)
         step = 1 if before is None else len(before.classes_per_step) + 1
@@ -135,11 +136,11 @@ class Teaching:
             classes=lesson.classes,
             title=f"version {self.number}",
             resume=checkpoint,
-            save=partial(unfinished.save, learner.learning),
+            save=partial(unfinished.save, learner.learning.precision),
         )
-        calibrate(learner.model, learner.memory, self.progress)
         held_out = replace(lesson.images, labels=lesson.labels).select(learned.held_out)
         old = memory_before.held_out_images() if memory_before else held_out.select(NOTHING)
+        calibrate(learner.model, join([old, held_out], decode=decode_all), self.progress)
         judgement = judge(before, learner.model, old=old, new=held_out, progress=self.progress)
         version = self._store(learner, lesson, judgement)
         return Taught(version, _report(version, learner, lesson, sum(learned.seconds.values())))
@@ -160,9 +161,12 @@ class Teaching:
             base = None if manifest is None else manifest.sha256
         return LearnPlan(self.number, base, lesson.fingerprint, asked)
 
-    def _suited(self, lesson: LessonImages) -> Learning:
+    def _suited(self, lesson: LessonImages, precision: str | None) -> Learning:
         """The settings of a new model."""
-        return suited_learning(self.asked, lesson.images, self.progress, self.options.device)
+        device = self.options.device
+        return suited_learning(
+            self.asked, lesson.images, self.progress, device, precision=precision
+        )
 
     def _expectation(self, learner: Learner, lesson: LessonImages, done: int) -> Expectation:
         num_known = 0 if self.base is None else len(self.base.classes)
@@ -225,8 +229,8 @@ class Teaching:
         return tuple(records)
 
 
-def calibrate(model: Model, memory: Memory, progress: Progress) -> None:
-    """Where the probabilities of a new version are calibrated on its held-out images."""
+def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> None:
+    """Where the probabilities of a new version are calibrated on held-out images."""
 
 
 def _report(

@@ -7,10 +7,8 @@ from typing import Any
 
 from bic import files
 from bic.errors import UserError
-from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint
 from bic.progress import Progress
-from bic.settings import checked
 from bic.store.run_folder import RunFolder
 from bic.store.version_writer import UNFINISHED
 
@@ -41,16 +39,10 @@ class Unfinished:
         recorded = _recorded(self.path)
         self.is_same = recorded is not None and recorded.get("plan") == asdict(plan)
 
-    def settings(self) -> Learning | None:
-        """The settings of the interrupted learn, or None if there is none with the same plan."""
-        recorded = _recorded(self.path)
-        if recorded is None or not self.is_same:
-            return None
-        try:
-            return checked(Learning, recorded["learning"])
-        except (UserError, KeyError, TypeError):  # damaged: start again
-            self.is_same = False
-            return None
+    def precision(self) -> str | None:
+        """The precision that the interrupted learn trains in; None if there is no such learn."""
+        recorded = _recorded(self.path) if self.is_same else None
+        return None if recorded is None else str(recorded.get("precision"))
 
     def load(self, step: int) -> Checkpoint | None:
         """The latest checkpoint. A damaged one is not used: the result is the same without it."""
@@ -64,13 +56,13 @@ class Unfinished:
             self.progress.say(f"{error.problem}; learning starts from the beginning")
             return None
 
-    def save(self, learning: Learning, checkpoint: Checkpoint) -> None:
+    def save(self, precision: str, checkpoint: Checkpoint) -> None:
         """Save a checkpoint. The first one replaces what another learn has left."""
         if not self.is_same:
             if self.path.exists():
                 self.progress.say("an unfinished learn of other images or settings is given up")
                 files.remove(self.path)
-            content = {"plan": asdict(self.plan), "learning": learning.model_dump(mode="json")}
+            content = {"plan": asdict(self.plan), "precision": precision}
             files.write_file(self.path / PLAN, files.to_json(content))
             self.is_same = True
         self.checkpoints.save_checkpoint(checkpoint)
