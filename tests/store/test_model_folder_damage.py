@@ -1,6 +1,7 @@
 """Damaged model folders: the file is named, and so is the newest version without damage."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -9,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from support.foreign_code import ForeignCode
 from support.taught import images_of, learn, probabilities, toy_model
 
 from bic import Model, ModelFolder, UserError, open_model
@@ -183,17 +187,110 @@ def test_a_class_can_be_retired_beside_a_damaged_old_version(model: ModelFolder)
     assert model.check().damages == ()
 
 
-def test_text_in_a_manifest_cannot_be_another_file(model: ModelFolder, tmp_path: Path) -> None:
-    """Files are named by checksums, so that no name in a manifest leads out of the folder."""
-    manifest = read_root(model.path).manifest(2)
+@pytest.mark.parametrize(
+    ("sha256", "suffix"), [("../" * 21 + "x", ".json"), ("0" * 64, "/../../x"), ("0" * 64, ".json")]
+)
+def test_no_name_in_a_manifest_leads_out_of_the_folder(
+    model: ModelFolder, sha256: str, suffix: str
+) -> None:
+    change_version(
+        model.path,
+        lambda version: version["files"]["model.json"].update(sha256=sha256, suffix=suffix),
+    )
+    with pytest.raises(UserError, match="damaged"):
+        model.predict(images_of("a")[0])
+
+
+def change_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the manifest of version 2, with checksums that fit."""
+    manifest = read_root(folder).manifest(2)
     assert manifest is not None
-    content = json.loads((model.path / manifest.name).read_text())
-    for sha256, suffix in (("../" * 21 + "x", ".json"), ("0" * 64, "/../../x")):
-        content["files"]["model.json"].update(sha256=sha256, suffix=suffix)
-        text = json.dumps(content).encode()
-        (model.path / manifest.name).write_bytes(text)
-        changed = {"sha256": hashlib.sha256(text).hexdigest(), "size": len(text)}
-        change_root(model.path, lambda root, new=changed: root["versions"][1].update(new))
-        with pytest.raises(UserError, match="damaged"):
-            model.predict(images_of("a")[0])
-        shutil.copy(model.path / manifest.name, tmp_path / "kept.json")
+    content = json.loads((folder / manifest.name).read_text())
+    del content["checksum"]
+    change(content)
+    text = json.dumps(content, sort_keys=True)
+    content["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    written = json.dumps(content).encode()
+    sha256 = hashlib.sha256(written).hexdigest()
+    (folder / "versions" / f"0002-{sha256[:12]}.json").write_bytes(written)
+    new = {"sha256": sha256, "size": len(written)}
+    change_root(folder, lambda root: root["versions"][1].update(new))
+
+
+def put(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
+    """Write a file as versions name it."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    (folder / "files" / f"{sha256}{suffix}").write_bytes(content)
+    return {"sha256": sha256, "size": len(content), "suffix": suffix}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda version: version["classes"][0].update(name="\x1b[2J"),
+        lambda version: version["classes"][0].update(name="a/b"),
+        lambda version: version["classes"][0].update(name=""),
+        lambda version: version["classes"][0].update(accuracy={"correct": 3, "total": 0}),
+        lambda version: version["verdict"]["drop"].update(lost=99),
+        lambda version: version.update(number=7),
+        lambda version: version.pop("files"),
+        lambda version: version["files"].clear(),
+        lambda version: version.update(format=99),
+    ],
+)
+def test_a_manifest_made_by_a_stranger(
+    model: ModelFolder, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    change_version(model.path, change)
+    with pytest.raises(UserError, match=r"damaged|newer version"):
+        model.predict(images_of("a")[0])
+    with pytest.raises(UserError, match=r"damaged|newer version"):
+        learn(model, "e")
+
+
+def test_settings_that_name_foreign_code_are_not_used(
+    model: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign_code = ForeignCode(tmp_path, monkeypatch, num_features=128)
+    file = version(model.path, 2).files["learning.json"]
+    settings = json.loads((model.path / file.name).read_text())
+    settings["recipe"]["backbone"] = foreign_code.backbone
+    changed = put(model.path, json.dumps(settings).encode(), ".json")
+    change_version(model.path, lambda version: version["files"].update({"learning.json": changed}))
+    with pytest.raises(UserError, match="it has another backbone than the settings"):
+        learn(model, "e", announce=print)
+    assert not foreign_code.was_imported
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"image": [b"x"]}, "it has other columns than a memory"),
+        ({"class": [0], "part": ["train"], "rank": [0], "image": ["text"]}, "other columns"),
+        ({"class": [1], "part": ["train"], "rank": [0], "image": [b"x"]}, "another class, or none"),
+        ({"class": [0], "part": ["spare"], "rank": [0], "image": [b"x"]}, "another class, or none"),
+        ({"class": [0], "part": ["train"], "rank": [0], "image": [None]}, "another class, or none"),
+        (
+            {"class": [0], "part": ["train"], "rank": [0], "image": [b"x"]},
+            "another number of images",
+        ),
+    ],
+)
+def test_a_memory_made_by_a_stranger(
+    model: ModelFolder, columns: dict[str, list[Any]], text: str
+) -> None:
+    table = pa.table(columns)
+    if columns.get("image") == [None]:
+        table = table.set_column(3, "image", pa.array([None], pa.binary()))
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    changed = put(model.path, out.getvalue(), ".parquet")
+    change_version(model.path, lambda version: version["classes"][0].update(memory=changed))
+    with pytest.raises(UserError, match=text):
+        learn(model, "e")
+
+
+def test_class_names_in_model_and_manifest_must_agree(model: ModelFolder) -> None:
+    change_version(model.path, lambda version: version["classes"][0].update(name="x"))
+    with pytest.raises(UserError, match="it has other classes than its version"):
+        learn(model, "e")
