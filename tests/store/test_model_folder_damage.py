@@ -294,3 +294,23 @@ def test_class_names_in_model_and_manifest_must_agree(model: ModelFolder) -> Non
     change_version(model.path, lambda version: version["classes"][0].update(name="x"))
     with pytest.raises(UserError, match="it has other classes than its version"):
         learn(model, "e")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"class": [0]},
+        {"class": [0], "digest": [b"too short"]},
+        {"class": ["a"], "digest": [b"0123456789abcdef"]},
+    ],
+)
+def test_a_list_of_learned_images_made_by_a_stranger(
+    model: ModelFolder, columns: dict[str, list[Any]]
+) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    changed = put(model.path, out.getvalue(), ".parquet")
+    change_version(model.path, lambda version: version.update(learned=[changed]))
+    for action in (lambda: learn(model, "e"), lambda: model.retire("a")):
+        with pytest.raises(UserError, match="it is not a list of learned images"):
+            action()

@@ -17,7 +17,7 @@ from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.model.model import Model
-from bic.model.version_files import live_version, read_stored
+from bic.model.version_files import live_version
 from bic.model.versions import ClassRecord, Root, Version
 from bic.progress import Progress
 from bic.store.expectation import expected_cost
@@ -26,7 +26,7 @@ from bic.store.learn_report import Expectation, LearnReport
 from bic.store.learner_files import load_learner, load_learning, store_learner, store_memory
 from bic.store.lesson_images import LessonImages, Source, lesson_images
 from bic.store.model_settings import first_learning, given, refuse_changes, suited_learning
-from bic.store.seen_images import Seen, digest, encoded_ledger, read_ledgers
+from bic.store.seen_images import Seen, digest, encoded_ledger, ordered_fingerprint, read_ledgers
 from bic.store.unfinished import LearnPlan, Unfinished
 from bic.store.version_writer import store
 
@@ -116,7 +116,7 @@ class Teaching:
             for label, kept in self.learner.memory.classes.items():
                 held_out[label] = {digest(image) for image in kept.held_out}
             return held_out
-        return read_ledgers(read_stored(self.folder, file) for file in self.base.learned)
+        return read_ledgers(self.folder, self.base.learned)
 
     def learn(self, lesson: LessonImages) -> Taught:
         """Learn, judge and write the files of the version. It is not live yet."""
@@ -159,7 +159,8 @@ class Teaching:
         else:
             manifest = self.root.manifest(self.root.live)
             base = None if manifest is None else manifest.sha256
-        return LearnPlan(self.number, base, lesson.fingerprint, asked)
+        images = ordered_fingerprint(lesson.digests, lesson.labels)
+        return LearnPlan(self.number, base, images, asked)
 
     def _suited(self, lesson: LessonImages, precision: str | None) -> Learning:
         """The settings of a new model."""

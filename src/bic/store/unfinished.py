@@ -21,7 +21,7 @@ class LearnPlan:
 
     version: int
     base: str | None  # checksum of the manifest of the version before
-    images: str  # fingerprint of the images
+    images: str  # fingerprint of the images in their order
     asked: str  # settings that were given, for a new model
 
 

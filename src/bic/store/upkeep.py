@@ -14,7 +14,6 @@ from bic.model.version_files import (
     manifests_on_disk,
     read_named,
     read_root,
-    read_stored,
     read_version,
 )
 from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
@@ -183,7 +182,7 @@ def _changed(
     gone = [position for position in positions if records[position].retired]
     learned = []
     for file in version.learned:
-        rest = without_classes(read_stored(folder, file), gone)
+        rest = without_classes(folder, file, gone)
         learned.append(file if rest is None else store(folder, rest, ".parquet"))
     content = _described(read_named(folder, version, DESCRIPTION), records)
     described = store(folder, content, ".json")
