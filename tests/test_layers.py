@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bic
@@ -16,7 +17,8 @@ TORCH_FREE = (
     *("bic", "bic.errors", "bic.files", "bic.progress", "bic.randomness", "bic.settings"),
     *("bic.learn.learning", "bic.learn.methods", "bic.learn.recipes", "bic.learn.moved"),
     *("bic.lab.plan", "bic.lab.protocol", "bic.lab.experiments", "bic.lab.published"),
-    *("bic.store.results", "bic.report.page", "bic.report.tables", "bic.cli"),
+    *("bic.store.results", "bic.store.overview", "bic.store.check", "bic.store.upkeep"),
+    *("bic.report.page", "bic.report.tables", "bic.report.model_tables", "bic.cli"),
 )
 
 IMPORT_ALL = """
@@ -45,6 +47,15 @@ with torch.device("meta"):
     for name in BACKBONES:
         Network(name, channels=3, image_size=32, num_features=10)
 assert "torch._dynamo" not in sys.modules
+"""
+
+PREDICT = """
+import sys
+import bic
+images = __import__("numpy").zeros((1, 8, 8), "uint8")
+print(bic.open_model(sys.argv[1]).predict(images)[0])
+above = sorted(name for name in sys.modules if name.startswith(("bic.learn", "bic.lab")))
+assert not above, above
 """
 
 
@@ -85,3 +96,11 @@ def test_public_name_can_be_used(name: str) -> None:
 def test_other_names_do_not_exist() -> None:
     with pytest.raises(AttributeError, match="module 'bic' has no attribute 'load_model'"):
         bic.load_model  # noqa: B018
+
+
+@pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+def test_predicting_with_a_model_folder_imports_nothing_that_learns(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    model = bic.open_model(tmp_path / "m", recipe="demo", memory=20)
+    model.learn(images, ["a", "b"] * 10)
+    python(PREDICT, str(tmp_path / "m"))

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from bic.model.answers import Correction
     from bic.model.calibration import Calibration
     from bic.model.evaluation import Evaluation
-    from bic.model.intervals import Share
+    from bic.model.intervals import Drop, Share
     from bic.model.model import Model
+    from bic.model.versions import Event, Verdict
     from bic.progress import Progress
+    from bic.store.check import Damage, FolderCheck
+    from bic.store.learn_report import Expectation, LearnReport
+    from bic.store.model_folder import ModelFolder, open_model
+    from bic.store.overview import ClassSummary, VersionDiff
     from bic.store.results import Result, StepResult, read_result
 
 # Where each public name is defined. Modules are imported when a name is first used: importing torch
@@ -37,11 +42,18 @@ _HOMES = {
     "Augmentation": "data.augmentation",
     "BicError": "errors",
     "Calibration": "model.calibration",
+    "ClassSummary": "store.overview",
     "Correction": "model.answers",
+    "Damage": "store.check",
     "Dataset": "data.images",
     "Evaluation": "model.evaluation",
+    "Drop": "model.intervals",
+    "Event": "model.versions",
+    "Expectation": "store.learn_report",
+    "FolderCheck": "store.check",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
+    "LearnReport": "store.learn_report",
     "Learned": "learn.lesson",
     "Learner": "learn.learner",
     "Learning": "learn.learning",
@@ -50,6 +62,7 @@ _HOMES = {
     "MemoryBudget": "learn.learning",
     "Method": "learn.methods.method",
     "Model": "model.model",
+    "ModelFolder": "store.model_folder",
     "Optimiser": "learn.recipe",
     "Preprocessing": "data.preprocessing",
     "Progress": "progress",
@@ -61,10 +74,13 @@ _HOMES = {
     "Share": "model.intervals",
     "StepResult": "store.results",
     "UserError": "errors",
+    "Verdict": "model.versions",
+    "VersionDiff": "store.overview",
     "as_image_set": "data.from_python",
     "class_order": "lab.steps",
     "fit_correction": "learn.correction",
     "open_dataset": "data.open",
+    "open_model": "store.model_folder",
     "read_result": "store.results",
     "run": "lab.run",
 }
@@ -75,11 +91,18 @@ __all__ = [
     "Augmentation",
     "BicError",
     "Calibration",
+    "ClassSummary",
     "Correction",
+    "Damage",
     "Dataset",
+    "Drop",
     "Evaluation",
+    "Event",
+    "Expectation",
+    "FolderCheck",
     "HeldOutWarning",
     "ImageSet",
+    "LearnReport",
     "Learned",
     "Learner",
     "Learning",
@@ -87,6 +110,7 @@ __all__ = [
     "MemoryBudget",
     "Method",
     "Model",
+    "ModelFolder",
     "Optimiser",
     "Preprocessing",
     "Progress",
@@ -97,11 +121,14 @@ __all__ = [
     "Share",
     "StepResult",
     "UserError",
+    "Verdict",
+    "VersionDiff",
     "__version__",
     "as_image_set",
     "class_order",
     "fit_correction",
     "open_dataset",
+    "open_model",
     "read_result",
     "run",
 ]

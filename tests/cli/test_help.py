@@ -9,7 +9,10 @@ from support.command_line import Command
 from bic import METHODS, RECIPES
 from bic.model.backbones import BACKBONES
 
-COMMANDS = ("", "run", "demo", "show", "report", "predict", "evaluate", "paper", "data get")
+COMMANDS = (
+    *("", "learn", "predict", "evaluate", "classes", "history", "rollback", "diff", "retire"),
+    *("rename", "check", "run", "demo", "show", "report", "paper", "data get"),
+)
 
 # Prints what a command prints, and fails if torch was imported.
 WITHOUT_TORCH = """

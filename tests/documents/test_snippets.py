@@ -34,6 +34,7 @@ SUBSTITUTIONS = (
     (r"--nproc-per-node 8", "--nproc-per-node 2"),
     (r" --epochs \d+", ""),
     (r"bic run .*", r"\g<0> --epochs 1 --threads 1 --no-compile"),
+    (r"bic learn .*", r"\g<0> --epochs 1 --threads 1 --image-size 16"),
 )
 
 

@@ -1,6 +1,17 @@
 """The command line: one file per group of commands. Each parses, calls and prints."""
 
-from bic.cli import data, experiments, models, results, runs
+from bic.cli import classes, data, experiments, models, results, runs, teaching, versions
 from bic.cli.app import app, main
 
-__all__ = ["app", "data", "experiments", "main", "models", "results", "runs"]
+__all__ = [
+    "app",
+    "classes",
+    "data",
+    "experiments",
+    "main",
+    "models",
+    "results",
+    "runs",
+    "teaching",
+    "versions",
+]

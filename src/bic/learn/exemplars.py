@@ -23,7 +23,7 @@ def remember(
     labels = np.unique(new.labels).tolist()
     known = [label for label in labels if label in memory.classes]
     candidates = join([new, memory.train_images(known)], decode=decode_all)
-    limit = memory.images_per_class(len(model.classes))
+    limit = memory.images_per_class(len(model.active))
     if limit is None:
         limit = len(candidates)
     ranked = {}

@@ -1,5 +1,6 @@
 """The logits of held-out images, reduced to what stage 2 needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,22 +90,30 @@ def held_out_logits(
     num_old: int,
     progress: Progress,
     previous: PreviousNetwork | None = None,
+    *,
+    active: Sequence[int] | None = None,
 ) -> list[HeldOutLogits]:
     """The reduced logits of held-out images, one part per process.
 
     Everything is frozen and in evaluation mode, without augmentation. With a previous network, the
-    logits are blended.
+    logits are blended. `active` has the positions of the classes that count, in ascending order;
+    None: all. `num_old` of these are old, and labels become positions among them.
     """
     network.eval()
     num_images = len(world().share(images.everything))
-    held_out = HeldOutLogits(num_images, num_old, network.num_classes - num_old)
+    columns = torch.arange(network.num_classes) if active is None else torch.tensor(active)
+    held_out = HeldOutLogits(num_images, num_old, len(columns) - num_old)
     with progress.task("computing held-out logits", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=network.num_classes):
             pixels = pixels.to(network.device)
             logits = network(pixels)
             if previous is not None:
                 logits = previous.blend(logits, pixels)
-            held_out.add(logits, torch.from_numpy(images.labels[indices]))
+            labels = torch.from_numpy(images.labels[indices])
+            if len(columns) < network.num_classes:
+                logits = logits[:, columns.to(logits.device)]
+                labels = torch.searchsorted(columns, labels)
+            held_out.add(logits, labels)
             task.advance(len(indices))
     return gathered_objects(held_out.trimmed())
 
@@ -116,10 +125,16 @@ def logits_and_cosines(
     means: Tensor,
     progress: Progress,
     previous: PreviousNetwork | None = None,
+    *,
+    active: Sequence[int],
 ) -> list[LogitsAndCosines]:
-    """The logits of held-out images and their cosines to class means, one part per process."""
+    """The logits of held-out images and their cosines to class means, one part per process.
+
+    Only the classes at the positions `active` are kept; labels are positions among them.
+    """
     network.eval()
-    shape = (len(world().share(images.everything)), network.num_classes)
+    columns = torch.tensor(active)
+    shape = (len(world().share(images.everything)), len(active))
     part = LogitsAndCosines(np.empty(shape[0], np.int64), torch.empty(shape), torch.empty(shape))
     count = 0
     with progress.task("comparing with class means", len(images)) as task:
@@ -131,9 +146,9 @@ def logits_and_cosines(
                 logits = previous.blend(logits, pixels)
             rows = slice(count, count + len(indices))
             count += len(indices)
-            part.labels[rows] = images.labels[indices]
-            part.logits[rows] = logits
-            part.cosines[rows] = cosines(features, means)
+            part.labels[rows] = np.searchsorted(columns.numpy(), images.labels[indices])
+            part.logits[rows] = logits[:, columns.to(logits.device)]
+            part.cosines[rows] = cosines(features, means)[:, columns.to(logits.device)]
             task.advance(len(indices))
     filled = LogitsAndCosines(part.labels[:count], part.logits[:count], part.cosines[:count])
     return gathered_objects(filled)

@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bic import files
-from bic.class_names import name_problem
 from bic.compute.devices import check_device
 from bic.compute.precision import quickest_precision
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
 from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
-from bic.data.images import ImageSet, Labels
+from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.learn.labels import numbered
 from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
 from bic.learn.memory import Memory
@@ -212,8 +212,9 @@ class Learner:
         known = () if self._model is None else self._model.classes
         steps_before = () if self._model is None else self._model.classes_per_step
         image_set = self._images(images)
-        own_labels, names = _numbered(image_set, labels, classes)
+        own_labels, names = numbered(image_set, labels, classes)
         new = tuple(name for name in names if name not in set(known))
+        self._refuse_retired(names)
         position = {name: number for number, name in enumerate((*known, *new))}
         positions = np.array([position[name] for name in names], dtype=np.int64)
         train = replace(image_set, labels=positions[own_labels])
@@ -249,7 +250,17 @@ class Learner:
             raise UserError(
                 "a step needs two images to train on, beside those held out", "add images"
             )
-        check_memory(self.method, self.learning.memory, num_seen, step.train)
+        num_retired = 0 if self._model is None else len(self._model.retired)
+        check_memory(self.method, self.learning.memory, num_seen - num_retired, step.train)
+
+    def _refuse_retired(self, names: Sequence[str]) -> None:
+        """Raise UserError for the name of a retired class."""
+        if self._model is None:
+            return
+        retired = {self._model.classes[position] for position in self._model.retired}
+        for name in names:
+            if name in retired:
+                raise UserError(f"class {name!r} is retired", "give the class another name")
 
     def _check_everything(
         self, everything: ImageSet | None, train: ImageSet, num_seen: int
@@ -269,53 +280,3 @@ class Learner:
                 "the labels of everything must be positions among the classes seen",
                 f"use 0 to {num_seen - 1}",
             )
-
-
-def _numbered(
-    images: ImageSet, labels: Sequence[Any] | npt.NDArray[Any] | None, classes: Sequence[str] | None
-) -> tuple[Labels, tuple[str, ...]]:
-    """Labels as positions in a tuple of class names, and that tuple."""
-    if labels is None:
-        if classes is None:
-            raise UserError("the images have no labels", "pass labels, one for each image")
-        names = tuple(classes)
-        numbers = images.labels
-    elif classes is not None:
-        raise UserError(
-            "labels and classes cannot both be given",
-            "pass labels, or an ImageSet with classes and without labels",
-        )
-    else:
-        names, numbers = _named(labels)
-    if len(numbers) != len(images):
-        raise UserError(
-            f"there are {len(images):,} images and {len(numbers):,} labels",
-            "pass one label per image",
-        )
-    if not len(numbers):
-        raise UserError("there are no images to learn from", "pass images")
-    present = set(np.unique(numbers).tolist())
-    if not present <= set(range(len(names))):
-        raise UserError("labels must be positions in classes", "name every class in classes")
-    problem = name_problem(names)
-    if problem is not None:
-        raise UserError(problem, "rename it")
-    for number, name in enumerate(names):
-        if number not in present:
-            raise UserError(f"class {name!r} has no images", "add images or leave it out")
-    return numbers, names
-
-
-def _named(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[tuple[str, ...], Labels]:
-    """Class names in ascending order, and each label as a position in them."""
-    values = np.asarray(labels)
-    if values.dtype.kind == "O" and all(isinstance(label, str) for label in values.flat):
-        values = values.astype(str)  # a column of names in pandas
-    if values.ndim != 1 or values.dtype.kind not in "iuUT":
-        raise UserError(
-            f"labels must be a list of names or of whole numbers, got {values.dtype} "
-            f"{list(values.shape)}",
-            "pass one name or number per image",
-        )
-    distinct, numbers = np.unique(values, return_inverse=True)
-    return tuple(str(value) for value in distinct), numbers.astype(np.int64)

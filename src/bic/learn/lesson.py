@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bic.data.images import ImageSet
+from bic.data.images import ImageSet, Indices
 from bic.learn.learning import Learning
 from bic.learn.methods import find_method
 from bic.learn.methods.method import Method
@@ -46,12 +46,17 @@ class Checkpoint:
 
 @dataclass
 class Learned:
-    """What a step was learned from, and how long each part took."""
+    """What a step was learned from, and how long each part took.
+
+    `held_out` has the indices of the step's own images that were not trained on. The memory keeps
+    only some of them.
+    """
 
     num_train: int
     num_held_out: int
     num_exemplars: int
     seconds: dict[str, float]
+    held_out: Indices
 
 
 @dataclass

@@ -15,6 +15,7 @@ from bic.learn.memory import HELD_OUT, MEMORY_TYPES, TRAIN, Memory
 from bic.learn.moved import upgraded
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
+from bic.model.version_files import is_versioned
 
 MEMORY = "memory.parquet"
 LEARNING = "learning.json"
@@ -36,6 +37,8 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
 
     Raises UserError for a folder without a learner and for a damaged one.
     """
+    if is_versioned(folder):
+        raise UserError(f"{folder} is a model folder with versions", "open it with bic.open_model")
     place = find_model_folder(folder)
     if not (place / LEARNING).exists():
         raise UserError(

@@ -37,6 +37,7 @@ def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
         else:
             network = copy.deepcopy(before.network)
             model = Model(network, before.backbone, before.preprocessing)
+        model.retired = () if before is None else before.retired
         model.classes = known + lesson.step.new_classes
         model.classes_per_step = (*classes_per_step, len(lesson.step.new_classes))
         model.network.head.grow(len(model.classes) - model.network.num_classes)

@@ -1,5 +1,7 @@
 """Stage 2: fit the correction of the bias on held-out images, with everything else frozen."""
 
+from dataclasses import replace
+
 import numpy as np
 from torch import Tensor
 
@@ -61,10 +63,19 @@ def _fit(
     num_old: int,
     previous: PreviousNetwork | None = None,
 ) -> Correction:
-    parts = held_out_logits(model.network, images, num_old, lesson.progress, previous)
+    """The correction of all classes from `num_old` on. Retired classes play no part in the fit."""
+    active = model.active
+    num_active_old = sum(position < num_old for position in active)
+    if num_active_old in (0, len(active)):
+        return Correction(1.0, 0.0, num_old)
+    parts = held_out_logits(
+        model.network, images, num_active_old, lesson.progress, previous, active=active
+    )
     # The fit of the blend, which follows, has its own warning.
     warns = lesson.method.answer != "head and means"
-    return fit_held_out(parts, num_old, penalty=lesson.learning.correction_penalty, warns=warns)
+    penalty = lesson.learning.correction_penalty
+    correction = fit_held_out(parts, num_active_old, penalty=penalty, warns=warns)
+    return replace(correction, num_old=num_old)
 
 
 def head_and_means(
@@ -73,18 +84,29 @@ def head_and_means(
     """The answer that blends the head, as stage 2 left it, with the means of exemplars.
 
     The blend is fitted with the means of trained exemplars. Held-out exemplars join the means
-    afterwards.
+    afterwards. Retired classes play no part in the fit.
     """
     num_old = 0 if before is None else len(before.classes)
     if before is not None and not lesson.step.new_classes:
         num_old = 0 if before.correction is None else before.correction.num_old
-    images = _fitted_on(lesson, held_out, num_old)
+    active = model.active
+    num_active_old = sum(position < num_old for position in active)
+    if num_active_old in (0, len(active)):  # there is no bias to correct
+        num_old = 0
+        num_active_old = 0
     previous = model.answer.previous if isinstance(model.answer, BlendedHead) else None
-    means = means_of(lesson, model, memory.train_images())
-    parts = logits_and_cosines(model.network, images, means, lesson.progress, previous)
+    parts = logits_and_cosines(
+        model.network,
+        _fitted_on(lesson, held_out, num_old),
+        means_of(lesson, model, memory.train_images()),
+        lesson.progress,
+        previous,
+        active=active,
+    )
+    blend = fit_blend(parts, num_active_old, penalty=lesson.learning.correction_penalty)
     return HeadAndMeans(
         means_of(lesson, model, memory.all_images()),
-        fit_blend(parts, num_old, penalty=lesson.learning.correction_penalty),
+        replace(blend, correction=replace(blend.correction, num_old=num_old)),
         correction=model.answer.correction,
         teacher_correction=model.answer.teacher_correction,
         previous=previous,

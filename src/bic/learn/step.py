@@ -24,7 +24,6 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     """
     method = lesson.method
     step = lesson.step
-    memory.release(generator(lesson.learning.seed, "who holds out"))
     trained, held_out = memory.split(step.train, lesson.draws("held out"))
     new = step.train.select(trained)
     new_held_out = step.train.select(held_out)
@@ -51,7 +50,8 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
         if method.keeps_exemplars:
             remember(lesson, model, memory, new=new, held_out=held_out)
         model.answer = _final_answer(lesson, model, memory, before, all_held_out)
-    return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds)
+        memory.release(generator(lesson.learning.seed, "who holds out"))
+    return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds, held_out)
 
 
 def _check_readable(images: ImageSet) -> None:

@@ -38,11 +38,11 @@ def class_means(
 ) -> Tensor:
     """iCaRL's class means: the renormalised mean of the exemplars' normalised features.
 
-    `mirrored` adds the features of the mirrored exemplars to the mean.
+    `mirrored` adds the features of the mirrored exemplars to the mean. A class without exemplars,
+    which is a retired one, gets zeros.
     """
     labels = torch.from_numpy(exemplars.labels)
-    num_classes = int(labels.max()) + 1
-    means = torch.zeros(num_classes, network.num_features, dtype=torch.float64)
+    means = torch.zeros(network.num_classes, network.num_features, dtype=torch.float64)
     for flip in (False, True) if mirrored else (False,):
         features, readable = extract(network, exemplars, progress, mirrored=flip)
         normalised = F.normalize(features.double(), dim=1)

@@ -8,14 +8,21 @@ Z = 1.959963984540054  # of the normal distribution, for intervals of 95 %
 
 @dataclass(frozen=True)
 class Share:
-    """A share of images, such as an accuracy: `correct` of `total` images."""
+    """A share of images, such as an accuracy: `correct` of `total` images, of which there are some.
+
+    Raises ValueError for counts that do not fit each other.
+    """
 
     correct: int
     total: int
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.correct <= self.total or not self.total:
+            raise ValueError(f"{self.correct} of {self.total} is not a share")
+
     @property
     def value(self) -> float:
-        """In 0..1. Raises ZeroDivisionError without images."""
+        """In 0..1."""
         return self.correct / self.total
 
     @property
@@ -26,8 +33,6 @@ class Share:
         >>> round(low, 4), round(high, 4)
         (0.5958, 0.9821)
         """
-        if not self.total:
-            return 0.0, 1.0
         shrunk = self.total / (self.total + Z**2)
         centre = shrunk * (self.value + Z**2 / (2 * self.total))
         variance = self.value * (1 - self.value) / self.total + Z**2 / (4 * self.total**2)
@@ -39,16 +44,22 @@ class Share:
 class Drop:
     """How much a share fell on the same images. `lost` images were correct before only.
 
-    `gained` images are correct after only; the other images of `total` did not change.
+    `gained` images are correct after only; the other images of `total` did not change. Raises
+    ValueError for counts that do not fit each other.
     """
 
     lost: int
     gained: int
     total: int
 
+    def __post_init__(self) -> None:
+        fits = min(self.lost, self.gained) >= 0 and self.lost + self.gained <= self.total
+        if not fits or not self.total:
+            raise ValueError(f"{self.lost} and {self.gained} of {self.total} do not fit")
+
     @property
     def value(self) -> float:
-        """In −1..1; negative if the share rose. Raises ZeroDivisionError without images."""
+        """In −1..1; negative if the share rose."""
         return (self.lost - self.gained) / self.total
 
     @property
@@ -59,8 +70,6 @@ class Drop:
         >>> round(low, 4), round(high, 4)
         (0.0514, 0.2427)
         """
-        if not self.total:
-            return -1.0, 1.0
         images = self.total + 2
         lost = (self.lost + 1) / images
         gained = (self.gained + 1) / images

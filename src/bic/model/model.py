@@ -30,7 +30,8 @@ class Model:
 
     `classes` are the class names in the order in which they were learned. `classes_per_step` has
     the number of new classes of each step. `calibration` makes probabilities of the final logits; a
-    model without one uses their softmax as it is.
+    model without one uses their softmax as it is. `retired` has the positions of classes that are
+    never predicted again: their final logits are −∞ and their probabilities 0.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Model:
         classes_per_step: Sequence[int] = (),
         answer: Answer | None = None,
         calibration: Calibration | None = None,
+        retired: Sequence[int] = (),
     ) -> None:
         self.network = network
         self.backbone = backbone
@@ -51,6 +53,7 @@ class Model:
         self.classes_per_step = tuple(classes_per_step)
         self.answer = RawHead() if answer is None else answer
         self.calibration = calibration
+        self.retired = tuple(retired)
 
     @classmethod
     def fresh(cls, backbone: str, preprocessing: Preprocessing) -> Self:
@@ -63,6 +66,12 @@ class Model:
     def correction(self) -> Correction | None:
         """α and β of the final logits, if the answer has a correction."""
         return self.answer.correction
+
+    @property
+    def active(self) -> list[int]:
+        """The positions of the classes that can be predicted: all but the retired ones."""
+        retired = set(self.retired)
+        return [position for position in range(len(self.classes)) if position not in retired]
 
     def to(self, device: str) -> Self:
         """The model itself, moved to a device."""
@@ -85,6 +94,10 @@ class Model:
             raise UserError(
                 "the model's logits are NaN or infinite",
                 "check the images for extreme values, or train the model again",
+            )
+        if self.retired:
+            final = final.index_fill(
+                1, final.new_tensor(self.retired, dtype=torch.int64), -torch.inf
             )
         return raw, final
 

@@ -108,9 +108,10 @@ def predictions(
         raise UserError(
             "this model classifies vectors, not image files", "use Model.predict in Python"
         )
-    if not 1 <= top <= len(model.classes):
+    num_classes = len(model.active)
+    if not 1 <= top <= num_classes:
         raise UserError(
-            f"top must be between 1 and the number of classes, {len(model.classes):,}, got {top}",
+            f"top must be between 1 and the number of classes, {num_classes:,}, got {top}",
             "change {top}",
         )
     threshold = 0.0 if reject is None else model.threshold(reject)

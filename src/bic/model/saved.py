@@ -34,6 +34,7 @@ from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
 from bic.model.tensor_files import read_tensors, refuse_odd_numbers, refuse_other_tensors
+from bic.model.version_files import is_versioned, read_live
 
 FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
 DESCRIPTION = "model.json"
@@ -99,6 +100,7 @@ class ModelDescription(Strict):
     preprocessing: PreprocessingDescription
     answer: AnswerDescription
     calibration: CalibrationDescription | None = None
+    retired: list[int] = []
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -115,6 +117,7 @@ def description(model: Model) -> dict[str, Any]:
             "resize": preprocessing.resize,
         },
         "answer": model.answer.description(),
+        "retired": list(model.retired),
     }
     if model.calibration is not None:
         described["calibration"] = asdict(model.calibration)
@@ -157,6 +160,10 @@ def save_model(model: Model, folder: Path) -> None:
 
 def load_model(folder: Path, *, trust: bool = False) -> Model:
     """The model in a model folder or a complete run folder, ready to predict."""
+    for place in (folder / "model", folder):
+        if is_versioned(place):
+            _, contents = read_live(place, (DESCRIPTION, WEIGHTS))
+            return model_of(contents, place, trust=trust)
     place = find_model_folder(folder)
     return model_of(files.read_folder(place, (DESCRIPTION, WEIGHTS)), place, trust=trust)
 
@@ -232,6 +239,9 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
     problem = name_problem(checked.classes)
     if problem is not None:
         raise ValueError(problem)
+    retired = set(checked.retired)
+    if not retired < set(range(num_classes)) or len(retired) < len(checked.retired):
+        raise ValueError("its retired classes are not among its classes, or are all of them")
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
     network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
     model = Model(
@@ -240,6 +250,7 @@ def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
         preprocessing,
         classes=checked.classes,
         classes_per_step=checked.classes_per_step,
+        retired=checked.retired,
     )
     model.answer = _answer(checked.answer, _under(named, "answer."), model, trust=trust)
     if checked.calibration is not None:

@@ -1,0 +1,100 @@
+"""From a learner to the files of a version, and back. A memory has one file for each class."""
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors.torch
+
+from bic import files
+from bic.errors import UserError
+from bic.learn.learner import Learner
+from bic.learn.learning import Learning
+from bic.learn.memory import Memory
+from bic.learn.saved_learner import LEARNING, read_learning, read_memory
+from bic.model.model import Model
+from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
+from bic.model.version_files import read_named, read_stored
+from bic.model.versions import ClassRecord, DamagedError, StoredFile, Version
+from bic.store.version_writer import store
+
+
+def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
+    """Write the model and the settings of a learner. Its memory is written by class."""
+    named = {}
+    for name, tensor in tensors(learner.model).items():
+        named[name] = tensor.detach().cpu().contiguous()
+    settings = files.to_json(learner.learning.model_dump(mode="json"))
+    return {
+        DESCRIPTION: store(folder, files.to_json(description(learner.model)), ".json"),
+        WEIGHTS: store(folder, safetensors.torch.save(named), ".safetensors"),
+        LEARNING: store(folder, settings, ".json"),
+    }
+
+
+def store_memory(folder: Path, memory: Memory) -> dict[int, StoredFile]:
+    """Write the exemplars of each class to a file of its own, and return the files by class."""
+    return {label: store_class(folder, memory, label) for label in memory.classes}
+
+
+def store_class(folder: Path, memory: Memory, label: int) -> StoredFile:
+    alone = Memory(memory.budget, memory.held_out, memory.preprocessing)
+    alone.classes = {label: memory.classes[label]}
+    out = io.BytesIO()
+    pq.write_table(alone.to_table(), out, compression="none")  # the images are compressed already
+    return store(folder, out.getvalue(), ".parquet")
+
+
+def load_learner(folder: Path, version: Version, learner: Learner, *, trust: bool) -> None:
+    """Bring a learner to the state of a version. Raises DamagedError for a damaged file."""
+    model = load_model(folder, version, trust=trust)
+    described = folder / version.files[DESCRIPTION].name
+    retired = tuple(place for place, record in enumerate(version.classes) if record.retired)
+    names = tuple(record.name for record in version.classes)
+    if (model.classes, model.retired) != (names, retired):
+        raise DamagedError(described, "it has other classes than its version")
+    if model.backbone != learner.learning.recipe.backbone:
+        raise DamagedError(described, "it has another backbone than the settings")
+    tables = [Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()]
+    for position, record in enumerate(version.classes):
+        if record.memory is not None:
+            tables.append(_class_table(folder, record, position, tables[0].schema))
+    learner.restore(model, pa.concat_tables(tables))
+
+
+def load_model(folder: Path, version: Version, *, trust: bool) -> Model:
+    contents = {}
+    for name in (DESCRIPTION, WEIGHTS):
+        contents[name] = read_named(folder, version, name)
+    return model_of(contents, folder, trust=trust)
+
+
+def load_learning(folder: Path, version: Version) -> Learning:
+    """The settings of a version. Raises DamagedError if they cannot be used."""
+    content = read_named(folder, version, LEARNING)
+    try:
+        return read_learning(content, folder)
+    except UserError as error:
+        raise DamagedError(folder / version.files[LEARNING].name, error.problem) from error
+
+
+def _class_table(folder: Path, record: ClassRecord, position: int, schema: pa.Schema) -> pa.Table:
+    """The exemplars of a class, checked against its record and the columns of a memory."""
+    assert record.memory is not None
+    path = folder / record.memory.name
+    content = read_stored(folder, record.memory)
+    try:
+        table = read_memory(content, position + 1, folder)
+    except (ValueError, TypeError, OSError, pa.ArrowException, UserError) as error:
+        raise DamagedError(path, str(error).splitlines()[0]) from error
+    if not table.schema.equals(schema):
+        raise DamagedError(path, "it has other columns than a memory")
+    parts = table["part"].to_pylist()
+    counts = (parts.count("train"), parts.count("held out"))
+    is_whole = not table["image"].null_count and sum(counts) == len(table)
+    if set(table["class"].to_pylist()) != {position} or not is_whole:
+        raise DamagedError(path, "it holds images of another class, or none")
+    if counts != (record.kept, record.held_out):
+        raise DamagedError(path, "it has another number of images than its version says")
+    return table

@@ -1,0 +1,203 @@
+"""Rolling back, retiring and renaming. Each change is complete, or has not happened."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bic import files
+from bic.errors import UserError, unknown
+from bic.model.version_files import (
+    damages,
+    live_version,
+    manifests_on_disk,
+    read_named,
+    read_root,
+    read_version,
+)
+from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
+from bic.store.class_names import check_name, retired_name
+from bic.store.learn_report import counted, listed
+from bic.store.seen_images import without_classes
+from bic.store.version_writer import (
+    DEFAULT_KEEP,
+    all_versions,
+    collect_garbage,
+    commit,
+    discard_unfinished,
+    new_event,
+    store,
+    store_version,
+)
+
+DESCRIPTION = "model.json"
+
+
+def roll_back(folder: Path, number: int | None) -> int:
+    """Make an earlier version live again, by default the one before the live one.
+
+    If `live.json` is damaged, it is written again from the manifests, without the history.
+    """
+    try:
+        root = read_root(folder)
+    except DamagedError:
+        if number is None:
+            raise
+        root = _restored(folder, number)
+    if number is None:
+        number = _before(folder, root)
+    if number == root.candidate:
+        raise UserError(
+            f"version {number} was refused by the gate", "run the same bic learn with {force}"
+        )
+    manifest = root.manifest(number)
+    if manifest is None:
+        numbers = [kept.number for kept in root.versions if kept.number != root.candidate]
+        listing = ", ".join(map(str, numbers))
+        raise UserError(f"version {number} is not kept", f"choose one of {listing}")
+    found = damages(folder, manifest)
+    if found:
+        raise found[0]
+    if number != root.live:
+        from_where = f"from version {root.live}" if root.live else "from a damaged live.json"
+        event = new_event("roll back", number, from_where)
+        _commit(folder, replace(root, live=number, history=(*root.history, event)))
+    return number
+
+
+def _restored(folder: Path, number: int) -> Root:
+    """A root made from the manifests that are in the folder."""
+    manifests = manifests_on_disk(folder)
+    numbers = [manifest.number for manifest in manifests]
+    event = new_event("restore", number, "live.json was damaged; it was made again")
+    return Root(
+        live=0,
+        next=max(numbers, default=0) + 1,
+        keep=max(DEFAULT_KEEP, len(numbers)),
+        versions=manifests,
+        history=(event,),
+    )
+
+
+def _before(folder: Path, root: Root) -> int:
+    """The version that the live one was learned on; the newest older one if it is damaged."""
+    parent = live_version(folder, root).parent
+    if parent is None or root.manifest(parent) is None:
+        raise UserError(f"there is no kept version before version {root.live}", "name a version")
+    return parent
+
+
+def _commit(folder: Path, root: Root) -> None:
+    """Replace `live.json`. An unfinished learn is given up: it was about another state."""
+    discard_unfinished(folder)
+    commit(folder, root)
+    collect_garbage(folder)
+
+
+def rename(folder: Path, old: str, new: str) -> None:
+    """Give a class another name, in every kept version."""
+    root = read_root(folder)
+    check_name(new)
+    versions = all_versions(folder, root)
+    _require(versions[root.live], [old])
+    for version in versions.values():
+        for record in version.classes:
+            if record.name.casefold() == new.casefold() and record.name != old:
+                problem = f"{record.name!r} is a class of version {version.number}"
+                raise UserError(problem, "choose another name")
+
+    def renamed(record: ClassRecord, taken: set[str]) -> ClassRecord:
+        return replace(record, name=new)
+
+    manifests = [_changed(folder, version, [old], renamed) for version in versions.values()]
+    event = new_event("rename", root.live, f"{old} is now {new}")
+    _commit(folder, replace(root, versions=tuple(manifests), history=(*root.history, event)))
+
+
+def retire(folder: Path, names: Sequence[str]) -> int:
+    """Stop predicting classes, and delete their images from every kept version.
+
+    A version that has no other class, or that is damaged, is no longer kept.
+    Returns the number of images that were in the memory of the live version.
+    """
+    root = read_root(folder)
+    live = live_version(folder, root)
+    _require(live, names)
+    if {record.name for record in live.active} <= set(names):
+        raise UserError("no class would be left", "keep one class, or delete the whole folder")
+
+    def retired(record: ClassRecord, taken: set[str]) -> ClassRecord:
+        name = retired_name(record.name, taken)
+        return ClassRecord(name=name, added=record.added, seen=record.seen, retired=True)
+
+    manifests = []
+    for kept in root.versions:
+        try:
+            version = read_version(folder, kept)
+            if not {record.name for record in version.active} <= set(names):  # else nothing is left
+                manifests.append(_changed(folder, version, names, retired))
+        except DamagedError:
+            if kept.number == root.live:
+                raise
+    num_images = sum(
+        record.kept + record.held_out for record in live.active if record.name in set(names)
+    )
+    text = f"{listed(tuple(names))}: {counted(num_images, 'kept image')} deleted"
+    event = new_event("retire", root.live, text)
+    discard_unfinished(folder)
+    commit(folder, replace(root, versions=tuple(manifests), history=(*root.history, event)))
+    collect_garbage(folder, is_required=True)
+    return num_images
+
+
+def _require(version: Version, names: Sequence[str]) -> None:
+    """Raise UserError for a name that is not a class of the version."""
+    known = [record.name for record in version.active]
+    if not names:
+        raise UserError("no class was named", "name one or more classes")
+    for name in names:
+        if name not in set(known):
+            raise unknown("class", name, known)
+
+
+def _changed(
+    folder: Path,
+    version: Version,
+    names: Sequence[str],
+    change: Callable[[ClassRecord, set[str]], ClassRecord],
+) -> Manifest:
+    """Write the version with some of its classes changed, and return its new manifest."""
+    wanted = set(names)
+    taken = {record.name for record in version.classes}
+    records = list(version.classes)
+    positions = []
+    for position, record in enumerate(version.classes):
+        if record.name in wanted and not record.retired:
+            records[position] = change(record, taken)
+            taken.add(records[position].name)
+            positions.append(position)
+    if not positions:
+        return store_version(folder, version)
+    gone = [position for position in positions if records[position].retired]
+    learned = []
+    for file in version.learned:
+        rest = without_classes(folder, file, gone)
+        learned.append(file if rest is None else store(folder, rest, ".parquet"))
+    content = _described(read_named(folder, version, DESCRIPTION), records)
+    described = store(folder, content, ".json")
+    changed = replace(
+        version,
+        classes=tuple(records),
+        learned=tuple(learned),
+        files={**version.files, DESCRIPTION: described},
+    )
+    return store_version(folder, changed)
+
+
+def _described(content: bytes, records: Sequence[ClassRecord]) -> bytes:
+    """The content of `model.json` with the names and the retired classes of the records."""
+    found: dict[str, Any] = json.loads(content)
+    found["classes"] = [record.name for record in records]
+    found["retired"] = [place for place, record in enumerate(records) if record.retired]
+    return files.to_json(found)
