@@ -155,10 +155,6 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         written("model.json", b'{"format": 3, "labels": ["cat"]}'),
         "was written by a newer version of bic; upgrade bic",
     ),
-    "a class that is named twice": (
-        described(lambda content: content.update(classes=["a", "b", "c", "d", "a"])),
-        "it names a class twice",
-    ),
     "an infinite format": (
         described(lambda content: content.update(format=float("inf"))),
         "is damaged or not a model",
