@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from support.pictures import kinds, picture, png
 
+from bic import UserError
+from bic.data.decode_files import decode_files
 from bic.data.images import encode
 from bic.data.preprocessing import Cut, Preprocessing
 
@@ -55,3 +59,27 @@ def test_the_next_decode_does_not_overwrite_the_last() -> None:
     copy = first.clone()
     preprocessing.decode(kinds(2)["plain"])
     assert torch.equal(first, copy)
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3), r"it is an array float64 \[3\]"),
+        (np.zeros(4, np.float32), r"it is an array float32 \[4\]"),
+        (np.float32(1), r"it is an array float32 \[\]"),
+        (np.array([1, np.nan, 2], np.float32), "it holds NaN or infinity"),
+    ],
+)
+def test_odd_vector_is_refused(array: np.ndarray, message: str) -> None:
+    vectors = Preprocessing(channels=3)
+    with pytest.raises(ValueError, match=message):
+        vectors.decode(npy(array))
+    with pytest.raises(UserError, match=rf"can't read an image in memory \({message}\)"):
+        decode_files([npy(array)], vectors)
+    assert vectors.decode(npy(np.arange(3, dtype=np.float32))).tolist() == [0, 1, 2]

@@ -46,7 +46,8 @@ def check(folder: Path, title: str) -> bool:
     """Whether the folder is refused. A folder that is not must work."""
     renew_checksums(folder)
     refused = False
-    for load in (Model.load, Learner.load):
+    is_about_model = any(name in title for name in ("model.json", "weights"))
+    for load in (Model.load, Learner.load) if is_about_model else (Learner.load,):
         try:
             loaded = load(folder)
             model = loaded.model if isinstance(loaded, Learner) else loaded
@@ -66,8 +67,8 @@ def check(folder: Path, title: str) -> bool:
 
 def damages(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     if name.endswith(".json"):
-        yield from odd_json(json.loads(content), seed=1, count=60)
-    yield from odd_bytes(content, seed=2, count=40)
+        yield from odd_json(json.loads(content), seed=1, count=40)
+    yield from odd_bytes(content, seed=2, count=30)
 
 
 @pytest.mark.parametrize("name", NAMES)
