@@ -11,15 +11,15 @@ RETIRED = re.compile(r" \(retired( \d+)?\)$")
 
 
 def checked_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names in Unicode's composed form (NFC), in which equal names have equal letters.
+    """The names in their composed form.
 
     Raises UserError for a name that cannot be used, and for names that differ from each other or
     from a known class only by upper and lower case.
     """
-    composed = tuple(unicodedata.normalize("NFC", name) for name in names)
+    all_composed = tuple(composed(name) for name in names)
     lower = {name.casefold(): name for name in known}
     is_known = set(known)
-    for name in composed:
+    for name in all_composed:
         check_name(name)
         other = lower.get(name.casefold())
         if other is not None and (other != name or name not in is_known):
@@ -29,7 +29,12 @@ def checked_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ..
             )
         lower[name.casefold()] = name
         is_known.discard(name)  # a second class of this name is refused
-    return composed
+    return all_composed
+
+
+def composed(name: str) -> str:
+    """The name in Unicode's composed form (NFC), in which equal names have equal letters."""
+    return unicodedata.normalize("NFC", name)
 
 
 def check_name(name: str) -> None:

@@ -152,8 +152,8 @@ class ModelFolder:
     def retire(self, *names: str) -> int:
         """Stop predicting classes, and delete their images from every kept version.
 
-        Returns the number of deleted images of the live version. A rollback does not bring the
-        classes back. Their names can be learned again, as new classes.
+        Returns the number of deleted images. A rollback does not bring the classes back. Their
+        names can be learned again, as new classes.
         """
         from bic.store.upkeep import retire
 

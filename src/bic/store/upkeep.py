@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,11 @@ from bic.model.version_files import (
     read_version,
 )
 from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
-from bic.store.class_names import check_name, retired_name
+from bic.store.class_names import check_name, composed, retired_name
 from bic.store.learn_report import counted, listed
 from bic.store.seen_images import without_classes
 from bic.store.version_writer import (
     DEFAULT_KEEP,
-    all_versions,
     collect_garbage,
     commit,
     discard_unfinished,
@@ -81,7 +81,7 @@ def _restored(folder: Path, number: int) -> Root:
 
 
 def _before(folder: Path, root: Root) -> int:
-    """The version that the live one was learned on; the newest older one if it is damaged."""
+    """The version that the live one was learned on."""
     parent = live_version(folder, root).parent
     if parent is None or root.manifest(parent) is None:
         raise UserError(f"there is no kept version before version {root.live}", "name a version")
@@ -98,10 +98,11 @@ def _commit(folder: Path, root: Root) -> None:
 def rename(folder: Path, old: str, new: str) -> None:
     """Give a class another name, in every kept version."""
     root = read_root(folder)
+    old, new = composed(old), composed(new)
     check_name(new)
-    versions = all_versions(folder, root)
-    _require(versions[root.live], [old])
-    for version in versions.values():
+    _require(_active_names([live_version(folder, root)]), [old])
+    versions = [read_version(folder, kept) for kept in root.versions]
+    for version in versions:
         for record in version.classes:
             if record.name.casefold() == new.casefold() and record.name != old:
                 problem = f"{record.name!r} is a class of version {version.number}"
@@ -110,7 +111,7 @@ def rename(folder: Path, old: str, new: str) -> None:
     def renamed(record: ClassRecord, taken: set[str]) -> ClassRecord:
         return replace(record, name=new)
 
-    manifests = [_changed(folder, version, [old], renamed) for version in versions.values()]
+    manifests = [_changed(folder, version, [old], renamed) for version in versions]
     event = new_event("rename", root.live, f"{old} is now {new}")
     _commit(folder, replace(root, versions=tuple(manifests), history=(*root.history, event)))
 
@@ -119,12 +120,14 @@ def retire(folder: Path, names: Sequence[str]) -> int:
     """Stop predicting classes, and delete their images from every kept version.
 
     A version that has no other class, or that is damaged, is no longer kept.
-    Returns the number of images that were in the memory of the live version.
+    Returns the number of images that were deleted.
     """
     root = read_root(folder)
+    names = [composed(name) for name in names]
     live = live_version(folder, root)
-    _require(live, names)
-    if {record.name for record in live.active} <= set(names):
+    versions = _readable_versions(folder, root)
+    _require(_active_names(versions), names)
+    if set(_active_names([live])) <= set(names):
         raise UserError("no class would be left", "keep one class, or delete the whole folder")
 
     def retired(record: ClassRecord, taken: set[str]) -> ClassRecord:
@@ -132,17 +135,14 @@ def retire(folder: Path, names: Sequence[str]) -> int:
         return ClassRecord(name=name, added=record.added, seen=record.seen, retired=True)
 
     manifests = []
-    for kept in root.versions:
+    for version in versions:
         try:
-            version = read_version(folder, kept)
-            if not {record.name for record in version.active} <= set(names):  # else nothing is left
+            if not set(_active_names([version])) <= set(names):  # else nothing would be left of it
                 manifests.append(_changed(folder, version, names, retired))
         except DamagedError:
-            if kept.number == root.live:
+            if version.number == root.live:
                 raise
-    num_images = sum(
-        record.kept + record.held_out for record in live.active if record.name in set(names)
-    )
+    num_images = _num_images(versions, names)
     text = f"{listed(tuple(names))}: {counted(num_images, 'kept image')} deleted"
     event = new_event("retire", root.live, text)
     discard_unfinished(folder)
@@ -151,9 +151,35 @@ def retire(folder: Path, names: Sequence[str]) -> int:
     return num_images
 
 
-def _require(version: Version, names: Sequence[str]) -> None:
-    """Raise UserError for a name that is not a class of the version."""
-    known = [record.name for record in version.active]
+def _readable_versions(folder: Path, root: Root) -> list[Version]:
+    """The kept versions whose manifest is not damaged."""
+    versions = []
+    for kept in root.versions:
+        with suppress(DamagedError):
+            versions.append(read_version(folder, kept))
+    return versions
+
+
+def _active_names(versions: Sequence[Version]) -> list[str]:
+    """The names of all classes that some version can predict."""
+    names: dict[str, None] = {}
+    for version in versions:
+        names |= dict.fromkeys(record.name for record in version.active)
+    return list(names)
+
+
+def _num_images(versions: Sequence[Version], names: Sequence[str]) -> int:
+    """The most images that a version keeps of each class: others keep some of these."""
+    most = dict.fromkeys(names, 0)
+    for version in versions:
+        for record in version.active:
+            if record.name in most:
+                most[record.name] = max(most[record.name], record.kept + record.held_out)
+    return sum(most.values())
+
+
+def _require(known: Sequence[str], names: Sequence[str]) -> None:
+    """Raise UserError for a name that is not a known class."""
     if not names:
         raise UserError("no class was named", "name one or more classes")
     for name in names:
@@ -184,8 +210,7 @@ def _changed(
     for file in version.learned:
         rest = without_classes(folder, file, gone)
         learned.append(file if rest is None else store(folder, rest, ".parquet"))
-    content = _described(read_named(folder, version, DESCRIPTION), records)
-    described = store(folder, content, ".json")
+    described = store(folder, _described(folder, version, records), ".json")
     changed = replace(
         version,
         classes=tuple(records),
@@ -195,9 +220,14 @@ def _changed(
     return store_version(folder, changed)
 
 
-def _described(content: bytes, records: Sequence[ClassRecord]) -> bytes:
+def _described(folder: Path, version: Version, records: Sequence[ClassRecord]) -> bytes:
     """The content of `model.json` with the names and the retired classes of the records."""
-    found: dict[str, Any] = json.loads(content)
+    content = read_named(folder, version, DESCRIPTION)
+    try:
+        found: dict[str, Any] = dict(json.loads(content))
+    except (ValueError, TypeError, RecursionError) as error:
+        path = folder / version.files[DESCRIPTION].name
+        raise DamagedError(path, "it does not describe a model") from error
     found["classes"] = [record.name for record in records]
     found["retired"] = [place for place, record in enumerate(records) if record.retired]
     return files.to_json(found)

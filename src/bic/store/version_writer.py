@@ -192,15 +192,7 @@ def _remove_unnamed(folder: Path) -> None:
                 path.unlink()
 
 
-def discard_unfinished(folder: Path) -> bool:
-    """Remove what an interrupted learn would continue from. Returns whether there was any."""
-    if not (folder / UNFINISHED).exists():
-        return False
+def discard_unfinished(folder: Path) -> None:
+    """Remove what an interrupted learn would continue from."""
     with suppress(OSError):
         files.remove(folder / UNFINISHED)
-    return True
-
-
-def all_versions(folder: Path, root: Root) -> dict[int, Version]:
-    """Every kept version by its number. Raises DamagedError if a manifest is damaged."""
-    return {kept.number: read_version(folder, kept) for kept in root.versions}
