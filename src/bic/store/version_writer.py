@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bic import files
-from bic.errors import UserError
+from bic.errors import BicError, LostError, UserError
 from bic.model.version_files import is_versioned, read_root, read_stored, read_version, with_remedy
 from bic.model.versions import (
     FILES,
@@ -52,6 +52,7 @@ The images in the memory are copies of images that the model was taught with.
 Commands: `bic classes`, `bic history`, `bic predict`, `bic learn`, `bic rollback`, `bic check`.
 """
 ELSEWHERE = "give another folder, or wait until this one is free"
+REPEAT = "fix this and run the same command again (the model is intact)"
 
 
 @contextmanager
@@ -64,8 +65,8 @@ def writing(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(files.locked(folder))
-        except UserError as error:
-            raise UserError(error.problem, ELSEWHERE) from error
+        except BicError as error:
+            raise type(error)(error.problem, ELSEWHERE) from error
         except OSError as error:
             problem = f"cannot lock {folder} ({error.strerror or error})"
             raise UserError(problem, ELSEWHERE) from error
@@ -73,11 +74,13 @@ def writing(folder: Path) -> Iterator[None]:
             yield
         except DamagedError as error:
             raise with_remedy(folder, error) from error
+        except LostError as error:
+            raise LostError(error.problem, REPEAT) from error
         except OSError as error:
             place = error.filename or folder
-            raise UserError(
+            raise LostError(
                 f"cannot write {place} ({error.strerror or error})",
-                "fix this and run the same command again (the model is intact)",
+                REPEAT,
             ) from error
         finally:
             if is_new:
