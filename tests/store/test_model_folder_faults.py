@@ -108,7 +108,10 @@ def test_a_first_learn_that_fails_leaves_what_the_next_one_continues(tmp_path: P
     expected = contents(tmp_path / "undisturbed")
     for number in range(0, len(operations), 5):
         folder = tmp_path / str(number)
-        with failing(number, errno.ENOSPC), pytest.raises((UserError, LostError)) if number < 20 else _either():
+        with (
+            failing(number, errno.ENOSPC),
+            pytest.raises((UserError, LostError)) if number < 20 else _either(),
+        ):
             small_learn(folder)
         small_learn(folder)
         assert contents(folder) == expected, operations[number]

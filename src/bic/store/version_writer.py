@@ -78,10 +78,7 @@ def writing(folder: Path) -> Iterator[None]:
             raise LostError(error.problem, REPEAT) from error
         except OSError as error:
             place = error.filename or folder
-            raise LostError(
-                f"cannot write {place} ({error.strerror or error})",
-                REPEAT,
-            ) from error
+            raise LostError(f"cannot write {place} ({error.strerror or error})", REPEAT) from error
         finally:
             if is_new:
                 _remove_empty(folder)
