@@ -111,6 +111,7 @@ def test_full_disk_leaves_the_previous_checkpoint_intact(
         bic("run", "digits", *QUICK, "--out", "here"),
         "No space left on device",
         "run the same command again",
+        code=1,
     )
     assert not list((tmp_path / "here").rglob(".writing-*"))
     monkeypatch.setattr(os, "fsync", fsync)
