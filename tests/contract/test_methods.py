@@ -45,6 +45,7 @@ STEP_KEYS = {
     *("step", "seen", "top1", "top5", "top1_uncorrected", "top1_per_group", "alpha", "beta"),
     *("share_on_new", "share_on_new_uncorrected", "true_share_of_new", "forgetting"),
     *("num_train", "num_held_out", "num_exemplars", "seconds"),
+    "predictions_checksum",
 }
 
 
