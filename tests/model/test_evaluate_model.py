@@ -150,3 +150,12 @@ def test_wilson_interval_is_that_of_scipy(total: int, share: float) -> None:
     correct = math.floor(share * total)
     expected = scipy.stats.binomtest(correct, total).proportion_ci(0.95, method="wilson")
     assert Share(correct, total).interval == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_a_retired_class_is_not_known() -> None:
+    model, images = answering([sure_of(0, 0.9), sure_of(0, 0.9)])
+    model.retired = (1,)
+    evaluation = model.evaluate(images, ["ant", "bee"])
+    assert evaluation.accuracy == Share(1, 1)
+    assert dict(evaluation.unknown) == {"bee": 1}
+    assert evaluation.untested == ("cat", "dog", "eel")
