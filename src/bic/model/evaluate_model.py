@@ -178,11 +178,13 @@ def _rejection(share: float, threshold: float, answers: Answers, true: Indices) 
     is_right = answers.predicted == true
     is_answered = is_known & ~is_rejected
     num_unknown = int((~is_known).sum())
+    num_answered = int(is_answered.sum())
+    answered = Share(int((is_right & is_answered).sum()), num_answered) if num_answered else None
     unknown = Share(int((is_rejected & ~is_known).sum()), num_unknown) if num_unknown else None
     return Rejection(
         share=share,
         threshold=threshold,
         known=Share(int((is_rejected & is_known).sum()), int(is_known.sum())),
-        answered=Share(int((is_right & is_answered).sum()), int(is_answered.sum())),
+        answered=answered,
         unknown=unknown,
     )
