@@ -35,7 +35,7 @@ def finished(
     """The result of a run, its folder, and what it said."""
     folder = tmp_path_factory.mktemp("lab") / "run"
     progress = Lines()
-    result = run(request(), folder, data=dataset, progress=progress)
+    result = run(request(method="bic"), folder, data=dataset, progress=progress)
     return result, folder, progress.said
 
 
