@@ -52,7 +52,7 @@ def source_of(
     """The images at a path, or images in memory with the class of each."""
     if isinstance(images, str | PathLike):
         if labels is not None:
-            raise UserError("a path and labels cannot both be given", "leave out {labels}")
+            raise UserError("a path and labels cannot both be given", "leave out the labels")
         path = Path(images)
         return lambda reader: reader.open(path)
     values = images
