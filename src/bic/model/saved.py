@@ -71,6 +71,7 @@ class ModelDescription(Strict):
 def description(model: Model) -> dict[str, Any]:
     """Everything that is not a tensor."""
     preprocessing = model.preprocessing
+    retired = {"retired": list(model.retired)} if model.retired else {}
     return {
         "format": FORMAT,
         "classes": list(model.classes),
@@ -82,7 +83,7 @@ def description(model: Model) -> dict[str, Any]:
             "resize": preprocessing.resize,
         },
         "answer": model.answer.description(),
-        "retired": list(model.retired),
+        **retired,
     }
 
 
