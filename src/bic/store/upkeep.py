@@ -229,5 +229,7 @@ def _described(folder: Path, version: Version, records: Sequence[ClassRecord]) -
         path = folder / version.files[DESCRIPTION].name
         raise DamagedError(path, "it does not describe a model") from error
     found["classes"] = [record.name for record in records]
-    found["retired"] = [place for place, record in enumerate(records) if record.retired]
+    retired = [place for place, record in enumerate(records) if record.retired]
+    if retired:
+        found["retired"] = retired
     return files.to_json(found)
