@@ -56,6 +56,13 @@ def test_unknown_name_suggests_the_closest(name: str, sentence: str) -> None:
     assert str(unknown("recipe", name, ["fast", "a.slow"])) == sentence
 
 
+def test_thousands_of_names_are_not_listed() -> None:
+    names = [f"{number:04}" for number in range(2000)]
+    sentence = str(unknown("class", "zebra", names))
+    assert sentence.startswith("unknown class 'zebra'; known: 0000, 0001, ")
+    assert sentence.endswith(", 0099 and 1,900 more")
+
+
 class Raised(NamedTuple):
     """A call in the sources that builds one of our errors."""
 

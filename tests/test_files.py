@@ -24,6 +24,7 @@ from bic.files import (
     rename,
     to_json,
     write_file,
+    write_files,
     write_folder,
 )
 
@@ -91,6 +92,28 @@ def test_killed_write_leaves_the_old_file_or_the_new_one(
             break
     # Killed before the file, before it is renamed, and before the folder is synced.
     assert contents == [b"old", b"old", b"new"]
+
+
+def test_killed_write_of_many_files_leaves_each_old_or_new(
+    tmp_path: Path, kill_at: KillAt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = []
+    for number in range(1, 20):
+        folder = tmp_path / str(number)
+        write_files(folder, {"a": b"old", "b": b"old"})
+        kill_at(number)
+        try:
+            write_files(folder, {"a": b"new", "b": b"new"})
+        except Killed:
+            monkeypatch.undo()
+            clear_unfinished(folder)
+            assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+            outcomes.append(((folder / "a").read_bytes(), (folder / "b").read_bytes()))
+        else:
+            break
+    # Both files are synced before the first one is renamed; the folder is synced at the end.
+    old, new = b"old", b"new"
+    assert outcomes == [(old, old)] * 3 + [(new, old), (new, new)]
 
 
 def test_killed_write_leaves_no_folder_or_a_whole_one(
@@ -218,6 +241,10 @@ def test_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "file").read_bytes() == b"old"
     with pytest.raises(LostError, match="No space left on device"):
         write_folder(tmp_path / "folder", CONTENTS)
+    for contents in ({"file": b"new"}, {"file": b"new", "other": b"new"}):
+        with pytest.raises(LostError, match="No space left on device"):
+            write_files(tmp_path, contents)
+    assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -19,6 +19,7 @@ from bic.text import printable
 SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
 
 FEW_NAMES = 12  # that are listed beside a suggestion
+MOST_NAMES = 100  # that are listed at all
 PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 # (name of a setting, value or None) → how an interface writes it
@@ -93,7 +94,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     for known_name in names:
         last_parts.setdefault(known_name.rpartition(".")[2], known_name)
     close = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1, cutoff=0.6)
-    listed = ", ".join(names)
+    listed = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        listed += f" and {len(names) - MOST_NAMES:,} more"
     if not close:
         return UserError(problem, f"known: {listed}")
     suggestion = f"did you mean {last_parts[close[0]]!r}?"

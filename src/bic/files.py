@@ -55,6 +55,32 @@ def write_file(path: Path, content: bytes) -> None:
         _write_synced(temporary, content)
 
 
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Replace files in a folder, each of them atomically.
+
+    All are written before the first one is synced, and the folder is synced once. With thousands of
+    files this waits much less for the disk than `write_file` for each.
+    """
+    if not contents:
+        return
+    temporaries = {folder / f"{TEMPORARY}{name}": name for name in contents}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for temporary, name in temporaries.items():
+            _discard(temporary)
+            _write(temporary, contents[name])
+        for temporary in temporaries:
+            _sync(temporary)
+        for temporary, name in temporaries.items():
+            os.replace(temporary, folder / name)
+        _sync(folder)
+    except OSError as error:
+        with suppress(OSError):
+            clear_unfinished(folder)
+        place = folder / min(contents) if len(contents) == 1 else folder
+        raise file_error(error, f"cannot write {place}", FIX_AND_REPEAT) from error
+
+
 def write_folder(path: Path, contents: Mapping[str, Content]) -> None:
     """Create a folder atomically, with a checksum of every file in it."""
     with _written_whole(path) as temporary:
@@ -184,8 +210,7 @@ def _written_whole(path: Path) -> Iterator[Path]:
 def _write_synced(path: Path, content: Content) -> str:
     """Write a new file, sync it to disk and return its checksum."""
     if isinstance(content, bytes):
-        with path.open("xb") as new:
-            new.write(content)
+        _write(path, content)
     else:
         content(path)
     with path.open("rb") as file:
@@ -193,8 +218,15 @@ def _write_synced(path: Path, content: Content) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _write(path: Path, content: bytes) -> None:
+    """Write a new file."""
+    with path.open("xb") as new:
+        new.write(content)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

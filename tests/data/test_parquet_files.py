@@ -19,7 +19,7 @@ from bic import UserError
 from bic.data import image_files, page_headers, parquet_files
 from bic.data.image_files import Row, read
 from bic.data.open import open_dataset
-from bic.data.parquet_files import column_pieces, metadata_of
+from bic.data.parquet_files import column_pieces, metadata_of, read_columns
 
 CODECS = ["none", "snappy", "gzip", "zstd"]
 
@@ -54,6 +54,19 @@ def test_columns_are_read_whole(
     assert sum(map(len, in_second)) == 1100
     with pytest.raises(ValueError, match=r"it has no column lab$"):
         list(column_pieces(path, "lab"))
+
+
+def test_columns_are_read_in_the_order_and_types_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    numbers = list(range(3000))
+    table = pa.table({"a": numbers, "b": ["x"] * 3000, "c": numbers})
+    pq.write_table(table, path, row_group_size=700)
+    types = {"c": pa.int64(), "b": pa.string()}
+    assert read_columns(path, types).equals(table.select(["c", "b"]))
+    with pytest.raises(ValueError, match=r"it has no column d$"):
+        read_columns(path, {"a": pa.int64(), "d": pa.int64()})
+    with pytest.raises(TypeError):
+        read_columns(path, {"a": pa.string()})
 
 
 def test_sizes_of_pages_are_those_of_the_directory(tmp_path: Path) -> None:

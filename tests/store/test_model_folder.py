@@ -10,8 +10,10 @@ import torch
 from support.taught import MEMORY, contents, images_of, learn, probabilities, test_images, toy_model
 
 from bic import Learner, Learning, Model, RunConfig, UserError, open_model, run
+from bic.learn.memory import Memory
 from bic.model.version_files import read_root, read_version
 from bic.model.versions import Version
+from bic.store import learner_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -82,6 +84,40 @@ def test_versions_share_files_that_did_not_change(tmp_path: Path) -> None:
     assert before.files["weights.safetensors"] != after.files["weights.safetensors"]
     named = {file.name for version in (before, after) for file in version.stored()}
     assert {f"files/{path.name}" for path in (tmp_path / "m" / "files").iterdir()} == named
+
+
+def test_classes_that_keep_their_exemplars_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy_model(tmp_path / "m", memory=1000)
+    learn(model, "abcd")
+    written = []
+    encoded_class = learner_files._encoded_class
+
+    def counted(memory: Memory, label: int) -> bytes:
+        written.append(label)
+        return encoded_class(memory, label)
+
+    monkeypatch.setattr(learner_files, "_encoded_class", counted)
+    images, names = images_of("e")
+    more = 255 - images_of("b")[0][:5]
+    model.learn(np.concatenate([images, more]), [*names, *"bbbbb"])
+    assert written == [1, 4]  # b has more images, e is new
+    assert model.check().damages == ()
+
+
+def test_a_version_that_could_not_be_read_again_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy_model(tmp_path / "m")
+    learn(model, "ab")
+    size = read_root(tmp_path / "m").versions[0].size
+    with monkeypatch.context() as patch:
+        patch.setattr("bic.store.version_writer.MAX_BYTES", size)
+        with pytest.raises(UserError, match="a model cannot have 3 classes with such names"):
+            learn(model, "c")
+    assert model.version == 1
+    assert learn(model, "c").version == 2
 
 
 def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:

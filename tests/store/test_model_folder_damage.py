@@ -201,6 +201,24 @@ def test_no_name_in_a_manifest_leads_out_of_the_folder(
         model.predict(images_of("a")[0])
 
 
+@pytest.mark.parametrize("name", ["files", "versions", "unfinished"])
+def test_nothing_is_removed_behind_a_link(model: ModelFolder, tmp_path: Path, name: str) -> None:
+    """A model made by a stranger, in which a folder is a link to the user's own files."""
+    place = model.path / name
+    if place.exists():
+        place.rename(tmp_path / "mine")
+    else:
+        (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    place.symlink_to(tmp_path / "mine")
+    before = sorted((tmp_path / "mine").iterdir())
+    assert model.check().damages == ()
+    for action in (lambda: learn(model, "e"), lambda: model.rollback(1), lambda: model.retire("a")):
+        with pytest.raises(UserError, match=f"m/{name} is a link to another place; put a copy"):
+            action()
+    assert sorted((tmp_path / "mine").iterdir()) == before
+
+
 def change_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the manifest of version 2, with checksums that fit."""
     manifest = read_root(folder).manifest(2)

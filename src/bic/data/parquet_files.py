@@ -5,7 +5,7 @@ rows. So the sizes of the pages that will be unpacked are read first, and what c
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,25 +40,51 @@ def column_pieces(
     `groups` are the row groups to read, by default all. Raises UserError as soon as the values take
     more memory than the file may, and ValueError for a file that is damaged.
     """
+    for batch in _batches(source, [column], groups):
+        yield batch.column(0)
+
+
+def read_columns(source: Source, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Some columns of a file, whole, with the types that they must have.
+
+    Raises as `column_pieces` does, but opens the file only once.
+    """
+    batches = list(_batches(source, list(types), None))
+    columns = {}
+    for name, kind in types.items():
+        columns[name] = pa.chunked_array([batch.column(name) for batch in batches], kind)
+    return pa.table(columns)
+
+
+def _batches(
+    source: Source, columns: Sequence[str], groups: Sequence[int] | None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of some columns, with values in place of references to a dictionary."""
     name = "a file in memory" if isinstance(source, bytes) else source
     with _opened(source) as stream:
         stored = stream.seek(0, io.SEEK_END)
         with pq.ParquetFile(stream, memory_map=False, pre_buffer=False) as file:
             metadata = file.metadata
-            paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-            if not any(_is_below(path, column) for path in paths):
-                raise ValueError(f"it has no column {column}")
+            _require_columns(metadata, columns)
             chosen = range(metadata.num_row_groups) if groups is None else groups
             refuse_unpacking(name, stored, ROW_BYTES * metadata.num_rows)
-            sizes = _page_sizes(stream, stored, metadata, column, chosen)
+            sizes = _page_sizes(stream, stored, metadata, columns, chosen)
             refuse_unpacking(name, stored, sizes.total)
             num_rows = max(1, min(MAX_PIECE_ROWS, PIECE_BYTES // max(1, sizes.largest)))
             num_bytes = 0
-            for batch in file.iter_batches(num_rows, chosen, [column], use_threads=False):
-                piece = _decoded(batch.column(0))
-                num_bytes += piece.nbytes
+            for batch in file.iter_batches(num_rows, chosen, list(columns), use_threads=False):
+                arrays = [_decoded(column) for column in batch.columns]
+                num_bytes += sum(array.nbytes for array in arrays)
                 refuse_unpacking(name, stored, num_bytes)
-                yield piece
+                yield pa.record_batch(arrays, names=batch.schema.names)
+
+
+def _require_columns(metadata: Any, columns: Sequence[str]) -> None:
+    """Raise ValueError for a column that the file does not have."""
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    for column in columns:
+        if not any(_is_below(path, column) for path in paths):
+            raise ValueError(f"it has no column {column}")
 
 
 def _opened(source: Source) -> BinaryIO:
@@ -75,9 +101,9 @@ def _is_below(path: str, column: str) -> bool:
 
 
 def _page_sizes(
-    stream: BinaryIO, stored: int, metadata: Any, column: str, groups: Sequence[int]
+    stream: BinaryIO, stored: int, metadata: Any, columns: Sequence[str], groups: Sequence[int]
 ) -> PageSizes:
-    """The sizes of the column's pages in some row groups."""
+    """The sizes of the pages of some columns in some row groups."""
     sizes = PageSizes()
     for group in groups:
         row_group = metadata.row_group(group)
@@ -85,7 +111,7 @@ def _page_sizes(
             continue
         for number in range(row_group.num_columns):
             chunk = row_group.column(number)
-            if not _is_below(chunk.path_in_schema, column):
+            if not any(_is_below(chunk.path_in_schema, column) for column in columns):
                 continue
             start = chunk.data_page_offset
             if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:

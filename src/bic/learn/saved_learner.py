@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bic import files
-from bic.data.parquet_files import column_pieces
+from bic.data.parquet_files import read_columns
 from bic.errors import UserError
 from bic.foreign_files import parse_json
 from bic.learn.learning import Learning
@@ -85,12 +85,8 @@ def read_memory(content: bytes, num_classes: int, place: Path) -> pa.Table:
 def parse_memory(content: bytes, num_classes: int) -> pa.Table:
     """The table of a memory. Raises ValueError, with the reason, if it cannot be used."""
     try:
-        columns = {}
-        for name, kind in MEMORY_TYPES.items():
-            pieces = list(column_pieces(content, name))
-            columns[name] = pa.chunked_array(pieces, kind)
-        table = pa.table(columns)
-        if any(column.null_count for column in columns.values()):
+        table = read_columns(content, MEMORY_TYPES)
+        if any(column.null_count for column in table.columns):
             raise ValueError("it has empty cells")
         labels = table["class"].to_numpy()
         if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:

@@ -54,7 +54,7 @@ def adopt(folder: Path, keep: int, progress: Progress, *, trust: bool) -> Root:
     held_out = learner.memory.held_out_images()
     nothing = held_out.select(held_out.everything[:0])
     judgement = judge(None, model, old=held_out, new=nothing, progress=progress)
-    stored = store_memory(folder, learner.memory)
+    stored = store_memory(folder, learner.memory, {})
     records = []
     digests: list[bytes] = []
     labels: list[int] = []

@@ -1,6 +1,7 @@
 """From a learner to the files of a version, and back. A memory has one file for each class."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
 from bic.model.version_files import read_named, read_stored
 from bic.model.versions import ClassRecord, DamagedError, StoredFile, Version
-from bic.store.version_writer import store
+from bic.store.version_writer import store, store_all
 
 
 def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
@@ -33,17 +34,25 @@ def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
     }
 
 
-def store_memory(folder: Path, memory: Memory) -> dict[int, StoredFile]:
-    """Write the exemplars of each class to a file of its own, and return the files by class."""
-    return {label: store_class(folder, memory, label) for label in memory.classes}
+def store_memory(
+    folder: Path, memory: Memory, unchanged: Mapping[int, StoredFile]
+) -> dict[int, StoredFile]:
+    """Write the exemplars of each class to a file of its own, and return the files by class.
+
+    Classes in `unchanged` keep the file that they have.
+    """
+    changed = [label for label in memory.classes if label not in unchanged]
+    contents = [_encoded_class(memory, label) for label in changed]
+    stored = store_all(folder, contents, ".parquet")
+    return {**unchanged, **dict(zip(changed, stored, strict=True))}
 
 
-def store_class(folder: Path, memory: Memory, label: int) -> StoredFile:
+def _encoded_class(memory: Memory, label: int) -> bytes:
     alone = Memory(memory.budget, memory.held_out, memory.preprocessing)
     alone.classes = {label: memory.classes[label]}
     out = io.BytesIO()
     pq.write_table(alone.to_table(), out, compression="none")  # the images are compressed already
-    return store(folder, out.getvalue(), ".parquet")
+    return out.getvalue()
 
 
 def load_learner(folder: Path, version: Version, learner: Learner, *, trust: bool) -> None:

@@ -1,6 +1,5 @@
 """`learn`: from images to a new version that goes live, or to a candidate that was refused."""
 
-import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +15,9 @@ from bic.data.new_images import NewImagesReader
 from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
+from bic.learn.memory import Memory
 from bic.model.version_files import live_version
-from bic.model.versions import ClassRecord, Root, Version
+from bic.model.versions import ClassRecord, Root, StoredFile, Version
 from bic.progress import Progress
 from bic.store.expectation import expected_cost
 from bic.store.gate import Judgement, judge
@@ -124,7 +124,7 @@ class Teaching:
         if learner is None:
             learner = self._learner(self._suited(lesson, unfinished.precision()))
         before = None if self.base is None else learner.model
-        memory_before = None if self.base is None else copy.deepcopy(learner.memory)
+        memory_before = None if self.base is None else learner.memory
         step = 1 if before is None else len(before.classes_per_step) + 1
         checkpoint = unfinished.load(step)
         if self.options.announce is not None:
@@ -141,7 +141,7 @@ class Teaching:
         old = memory_before.held_out_images() if memory_before else held_out.select(NOTHING)
         learner.calibrate(join([old, held_out], decode=decode_all))
         judgement = judge(before, learner.model, old=old, new=held_out, progress=self.progress)
-        version = self._store(learner, lesson, judgement)
+        version = self._store(learner, lesson, judgement, memory_before)
         return Taught(version, _report(version, learner, lesson, sum(learned.seconds.values())))
 
     def _learner(self, learning: Learning) -> Learner:
@@ -188,10 +188,18 @@ class Teaching:
             epochs_done=done,
         )
 
-    def _store(self, learner: Learner, lesson: LessonImages, judgement: Judgement) -> Version:
+    def _store(
+        self,
+        learner: Learner,
+        lesson: LessonImages,
+        judgement: Judgement,
+        memory_before: Memory | None,
+    ) -> Version:
         """Write the files of the version."""
         ledger = store(self.folder, encoded_ledger(lesson.digests, lesson.labels), ".parquet")
         earlier = () if self.base is None else self.base.learned
+        unchanged = self._unchanged(memory_before, learner.memory)
+        stored = store_memory(self.folder, learner.memory, unchanged)
         return Version(
             number=self.number,
             parent=None if self.base is None else self.base.number,
@@ -199,15 +207,29 @@ class Teaching:
             num_images=len(lesson.images),
             files=store_learner(self.folder, learner),
             learned=(*earlier, ledger),
-            classes=self._records(learner, lesson, judgement),
+            classes=self._records(learner, lesson, judgement, stored),
             verdict=judgement.verdict,
         )
 
+    def _unchanged(self, before: Memory | None, after: Memory) -> dict[int, StoredFile]:
+        """The files of the classes that keep the same exemplars as in the version before."""
+        unchanged: dict[int, StoredFile] = {}
+        if self.base is None or before is None:
+            return unchanged
+        for position, record in enumerate(self.base.classes):
+            kept = after.classes.get(position)
+            if record.memory is not None and kept == before.classes.get(position):
+                unchanged[position] = record.memory
+        return unchanged
+
     def _records(
-        self, learner: Learner, lesson: LessonImages, judgement: Judgement
+        self,
+        learner: Learner,
+        lesson: LessonImages,
+        judgement: Judgement,
+        stored: Mapping[int, StoredFile],
     ) -> tuple[ClassRecord, ...]:
         memory = learner.memory.classes
-        stored = store_memory(self.folder, learner.memory)
         known = () if self.base is None else self.base.classes
         counts = np.bincount(lesson.labels, minlength=len(learner.model.classes)).tolist()
         records = []

@@ -182,8 +182,9 @@ def _require(known: Sequence[str], names: Sequence[str]) -> None:
     """Raise UserError for a name that is not a known class."""
     if not names:
         raise UserError("no class was named", "name one or more classes")
+    known_names = set(known)
     for name in names:
-        if name not in set(known):
+        if name not in known_names:
             raise unknown("class", name, known)
 
 

@@ -5,7 +5,7 @@ fails leaves at most files that no version names; the next writer removes them.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,14 @@ from pathlib import Path
 
 from bic import files
 from bic.errors import BicError, LostError, UserError
-from bic.model.version_files import is_versioned, read_root, read_stored, read_version, with_remedy
+from bic.model.version_files import (
+    MAX_BYTES,
+    is_versioned,
+    read_root,
+    read_stored,
+    read_version,
+    with_remedy,
+)
 from bic.model.versions import (
     FILES,
     LIVE,
@@ -59,7 +66,8 @@ REPEAT = "fix this and run the same command again (the model is intact)"
 def writing(folder: Path) -> Iterator[None]:
     """Keep other writers out. A folder that is new and stays empty is removed again.
 
-    A full disk, a damaged file and the like raise UserError. The live version is then as it was.
+    A damaged file and the like raise UserError, a full disk LostError. The live version is then as
+    it was.
     """
     is_new = not folder.exists()
     with ExitStack() as stack:
@@ -68,8 +76,8 @@ def writing(folder: Path) -> Iterator[None]:
         except BicError as error:
             raise type(error)(error.problem, ELSEWHERE) from error
         except OSError as error:
-            problem = f"cannot lock {folder} ({error.strerror or error})"
-            raise UserError(problem, ELSEWHERE) from error
+            raise files.file_error(error, f"cannot lock {folder}", ELSEWHERE) from error
+        _refuse_links(folder)
         try:
             yield
         except DamagedError as error:
@@ -78,10 +86,19 @@ def writing(folder: Path) -> Iterator[None]:
             raise LostError(error.problem, REPEAT) from error
         except OSError as error:
             place = error.filename or folder
-            raise LostError(f"cannot write {place} ({error.strerror or error})", REPEAT) from error
+            raise files.file_error(error, f"cannot use {place}", REPEAT) from error
         finally:
             if is_new:
                 _remove_empty(folder)
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raise UserError if a folder inside leads elsewhere: nothing there may be removed."""
+    for name in (FILES, VERSIONS, UNFINISHED):
+        if (folder / name).is_symlink():
+            raise UserError(
+                f"{folder / name} is a link to another place", "put a copy of the folder there"
+            )
 
 
 def _remove_empty(folder: Path) -> None:
@@ -110,17 +127,33 @@ def require_versions(folder: Path) -> None:
 
 def store(folder: Path, content: bytes, suffix: str) -> StoredFile:
     """Write a file under its checksum, unless it is there already and not damaged."""
-    file = StoredFile(hashlib.sha256(content).hexdigest(), len(content), suffix)
-    try:
-        read_stored(folder, file)
-    except DamagedError:
-        files.write_file(folder / file.name, content)
-    return file
+    return store_all(folder, [content], suffix)[0]
+
+
+def store_all(folder: Path, contents: Iterable[bytes], suffix: str) -> list[StoredFile]:
+    """As `store`, for many files at once."""
+    stored = []
+    missing = {}
+    for content in contents:
+        file = StoredFile(hashlib.sha256(content).hexdigest(), len(content), suffix)
+        stored.append(file)
+        try:
+            read_stored(folder, file)
+        except DamagedError:
+            missing[Path(file.name).name] = content
+    files.write_files(folder / FILES, missing)
+    return stored
 
 
 def store_version(folder: Path, version: Version) -> Manifest:
-    """Write the manifest of a version whose files are written."""
+    """Write the manifest of a version whose files are written.
+
+    Raises UserError if it would be too large to be read again.
+    """
     content = encoded(version)
+    if len(content) > MAX_BYTES:
+        count = f"{len(version.classes):,} classes"
+        raise UserError(f"a model cannot have {count} with such names", "create another model")
     manifest = Manifest(version.number, hashlib.sha256(content).hexdigest(), len(content))
     try:
         read_version(folder, manifest)
