@@ -315,3 +315,37 @@ def test_a_readme_says_what_each_file_is(tmp_path: Path) -> None:
     for word in ("live.json", "versions/", "unfinished/", *described):
         assert word in text
     assert json.loads((tmp_path / "m" / "live.json").read_text())["live"] == 1
+
+
+def test_evaluating_is_that_of_the_live_model(tmp_path: Path) -> None:
+    model = toy_model(tmp_path / "m")
+    learn(model, "abc")
+    images, names = test_images()
+    evaluation = model.evaluate(images, names, reject=0.05)
+    known = [number for number, name in enumerate(names) if name in "abc"]
+    answers = model.predict(images[known])
+    right = sum(answer == names[number] for answer, number in zip(answers, known, strict=True))
+    assert (evaluation.accuracy.correct, evaluation.accuracy.total) == (right, len(known))
+    assert dict(evaluation.unknown) == {"d": 10, "e": 10, "f": 10}
+    rejected = model.predict(images[known], reject=0.05).count(None)
+    assert evaluation.rejection is not None
+    assert evaluation.rejection.known.correct == rejected
+    np.savez(tmp_path / "test.npz", x=images, y=np.array(names))
+    from_file = model.evaluate(tmp_path / "test.npz", reject=0.05)
+    assert from_file.as_dict() == evaluation.as_dict()
+    with pytest.raises(UserError, match="a path and labels cannot both be given"):
+        model.evaluate(tmp_path / "test.npz", names)
+
+
+def test_a_new_version_is_calibrated(tmp_path: Path) -> None:
+    model = toy_model(tmp_path / "m")
+    learn(model, "abc")
+    calibration = model.model.calibration
+    assert calibration is not None
+    learn(model, "d")
+    assert model.model.calibration != calibration
+    model.rename("a", "alpha")
+    model.retire("d")
+    assert model.model.calibration is not None
+    model.rollback(1)
+    assert model.model.calibration == calibration

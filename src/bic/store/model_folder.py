@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from bic.data.from_python import Images
+from bic.data.labelled_images import open_labelled_images
 from bic.errors import UserError
+from bic.model.evaluation import Evaluation
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, model_of
 from bic.model.version_files import is_versioned, present_root, read_live
@@ -66,13 +68,52 @@ class ModelFolder:
             self._loaded = (root, model)
         return self._loaded[1]
 
-    def predict(self, images: Images) -> list[str]:
-        """The class name of each image. Takes paths, PIL images or arrays."""
-        return self.model.predict(images)
+    @overload
+    def predict(self, images: Images) -> list[str]: ...
+
+    @overload
+    def predict(self, images: Images, *, reject: float) -> list[str | None]: ...
+
+    def predict(
+        self, images: Images, *, reject: float | None = None
+    ) -> list[str] | list[str | None]:
+        """The class name of each image. Takes paths, PIL images or arrays.
+
+        With `reject`, the answer is None for an image that seems to belong to none of the classes.
+        """
+        if reject is None:
+            return self.model.predict(images)
+        return self.model.predict(images, reject=reject)
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:
         """Probabilities [images, classes] in the order of `model.classes`; 0 if retired."""
         return self.model.predict_proba(images)
+
+    def evaluate(
+        self,
+        images: Images | str | PathLike[str],
+        labels: Sequence[Any] | npt.NDArray[Any] | None = None,
+        *,
+        reject: float | None = None,
+        label: str | None = None,
+        skip_bad: bool = False,
+    ) -> Evaluation:
+        """Test the live version on labelled images, as `bic evaluate` does.
+
+        `images` is a folder with one folder per class, a Parquet file or an .npz file; or images in
+        memory with `labels`, the class of each. Raises UserError for images that cannot be used.
+        """
+        model = self.model
+        if not isinstance(images, str | PathLike):
+            return model.evaluate(images, labels, reject=reject, progress=self.progress)
+        if labels is not None:
+            raise UserError("a path and labels cannot both be given", "leave out the labels")
+        opened = open_labelled_images(
+            Path(images), model.preprocessing, label=label, skip_bad=skip_bad
+        )
+        return model.evaluate(
+            opened.images, classes=opened.classes, reject=reject, progress=self.progress
+        )
 
     def learn(
         self,
