@@ -97,6 +97,8 @@ def record_all(folder: Path) -> dict[str, object]:
     ]
     recorded: dict[str, object] = {}
     for name, arguments in runs.items():
+        if "--method" not in arguments:
+            arguments = [*arguments, "--method", "bic"]
         recorded[name] = record(["-m", "bic"], arguments, folder / "runs" / name)
         print(name, recorded[name], file=sys.stderr)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bic"]

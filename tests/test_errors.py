@@ -147,6 +147,18 @@ def test_settings_in_remedies_exist() -> None:
     """Every setting in braces is one of a run, of learning, or of a command."""
     known = {*bic.RunConfig.model_fields, *bic.Learning.model_fields}
     known |= {"out", "data", "config", "threads", "workers", "device", "seeds", "top", "trust"}
+    known |= {
+        "report",
+        "force",
+        "json",
+        "csv",
+        "help",
+        "reject",
+        "image_size",
+        "keep",
+        "max_drop",
+        "again",
+    }
     names = set()
     for raised in raised_errors():
         for text in raised.texts:

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from bic.cli import app
 from bic.lab.plan import RunConfig
-from bic.lab.protocol import DEFAULTS
+from bic.lab.protocol import DEFAULTS, OTHERS
 from bic.learn.learning import Learning, MemoryBudget
 from bic.learn.methods import METHODS
 from bic.learn.methods.method import MethodSettings
@@ -77,12 +77,13 @@ def recipes() -> str:
 def defaults() -> str:
     """What each protocol uses where the user says nothing."""
     rows = []
-    for name, chosen in DEFAULTS.items():
-        rows.append(
-            [f"`{name}`", str(chosen.steps), f"{chosen.memory:,} images", str(chosen.held_out)]
-        )
-    rows.append(["all others", *rows[0][1:]])
-    return table(["data set", "steps", "memory", "held out"], rows)
+    named = {f"`{name}`": chosen for name, chosen in DEFAULTS.items()}
+    for name, chosen in {**named, "all others": OTHERS}.items():
+        memory = f"{chosen.memory:,} images"
+        limit = "none" if chosen.held_out_limit is None else f"{chosen.held_out_limit:,}"
+        rows.append([name, chosen.method, str(chosen.steps), memory, str(chosen.held_out), limit])
+    header = ["data set", "method", "steps", "memory", "held out", "held-out limit"]
+    return table(header, rows)
 
 
 def method_settings() -> str:

@@ -73,7 +73,7 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
 
 def test_predicting_uses_the_live_version(bic: Command, shop: Path, tmp_path: Path) -> None:
     def classes() -> set[str]:
-        outcome = bic("predict", "shop", "first", "--top", "2", "--quiet")
+        outcome = bic("predict", "shop", "first", "--top", "2", "--csv", "--quiet")
         assert outcome.code == 0
         rows = [line.split(",") for line in outcome.out.splitlines()[1:]]
         return {row[1] for row in rows} | {row[3] for row in rows}
@@ -103,7 +103,7 @@ def test_tables(bic: Command, shop: Path) -> None:
     text = bic("history", "shop").out
     assert "shop, version 2 is live" in text
     assert "1 new class (c), 6 images; old classes " in text
-    assert "settings: method bic, recipe fast, backbone mlp, epochs 1, image_size 8" in text
+    assert "settings: method bic-means, recipe fast, backbone mlp, epochs 1, image_size 8" in text
     assert "memory.images 40, held_out 0.1, exemplars herding, seed 0\n" in text
     assert text.endswith("versions kept: 1, 2\n")
     text = bic("diff", "shop").out
@@ -126,7 +126,7 @@ def test_a_refused_version(bic: Command, tmp_path: Path, monkeypatch: pytest.Mon
     for name in "ab":
         write_class(tmp_path / "first", name, count=40)
     write_class(tmp_path / "second", "d")
-    settings = ["--recipe", "demo", "--image-size", "8", "--held-out", "0.3"]
+    settings = ["--method", "bic", "--recipe", "demo", "--image-size", "8", "--held-out", "0.3"]
     assert bic("learn", "shop", "first", *settings, "--quiet").code == 0
     with monkeypatch.context() as patch:
         patch.setattr(step, "train_network", spoilt)

@@ -141,7 +141,7 @@ def test_other_data_under_the_same_name_is_refused(bic: Command, tmp_path: Path)
 
 def test_repeating_a_default_is_not_another_configuration(bic: Command) -> None:
     bic("run", "digits", *QUICK, "--out", "here")
-    repeated = bic("run", "digits", *QUICK, "--out", "here", "--method", "bic", "--seed", "0")
+    repeated = bic("run", "digits", *QUICK, "--out", "here", "--method", "bic-means", "--seed", "0")
     assert repeated.code == 0
 
 
@@ -183,7 +183,9 @@ def test_class_with_too_few_images_is_named(bic: Command, tmp_path: Path) -> Non
     images = np.zeros((4, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "few.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     command = ["run", "few.npz", "--steps", "2", "--backbone", "small", "--memory", "4", *QUICK]
-    assert_refused(bic(*command), "class '1' has only 1 training image and bic needs two images")
+    assert_refused(
+        bic(*command), "class '1' has only 1 training image and bic-means needs two images"
+    )
 
 
 def test_step_with_a_single_image_to_train_on_is_refused(bic: Command, tmp_path: Path) -> None:

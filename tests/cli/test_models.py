@@ -98,7 +98,7 @@ def test_mistakes_get_one_sentence(bic: Command, tmp_path: Path, photos: list[st
     assert_refused(bic("predict", "here"), "no image was given; give image files, folders, or -")
     assert_refused(
         bic("predict", "here", photos[0], "--json", "--csv"),
-        "--json and --csv cannot both be given; leave one out",
+        "answers cannot be JSON and CSV; leave out --json or --csv",
     )
     assert_refused(
         bic("predict", "here", photos[0], "--topp", "3"),

@@ -18,7 +18,7 @@ ARGUMENTS = {
     "icarl": ["--method", "icarl", "--step-sizes", "5,5"],
     "fc-retrain": ["--method", "fc-retrain", "--backbone", "small", "--step-sizes", "5,5"],
     "blended": [
-        *("--backbone", "small+small", "--step-sizes", "4,3,3"),
+        *("--backbone", "small+small", "--step-sizes", "4,3,3"),  # bic was the default
         *("--set", "method_settings.previous_share=0.5"),
     ],
 }

@@ -35,7 +35,7 @@ def test_run_writes_its_folder_and_does_nothing_the_second_time(
 ) -> None:
     outcome = bic("run", "digits", *QUICK)
     assert outcome.code == 0
-    folder = tmp_path / "runs" / "digits-5steps-bic-demo-seed0"
+    folder = tmp_path / "runs" / "digits-5steps-bic-means-demo-seed0"
     predictions = [f"predictions-{step}.npz" for step in range(1, 6)]
     expected = ["README.txt", "config.json", "model", *predictions, "result.json"]
     assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == expected
@@ -111,6 +111,7 @@ def test_full_disk_leaves_the_previous_checkpoint_intact(
         bic("run", "digits", *QUICK, "--out", "here"),
         "No space left on device",
         "run the same command again",
+        code=1,
     )
     assert not list((tmp_path / "here").rglob(".writing-*"))
     monkeypatch.setattr(os, "fsync", fsync)

@@ -310,6 +310,7 @@ CHANGED_RECIPE: dict[str, Any] = {
         "momentum": 0.7,
         "nesterov": False,
         "weight_decay": 0.01,
+        "weight_decay_by_share": True,
         "muon_rate": 0.03,
         "later_rate": 0.4,
         "later_muon": False,
@@ -326,6 +327,7 @@ CHANGED_RECIPE: dict[str, Any] = {
 }
 CHANGED_METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "bic": {"previous_share": 0.4},
+    "bic-means": {"previous_share": 0.4},
     "eeil": {"gradient_noise": 0.2, "balanced_epochs": 3, "balanced_milestones": (0.4,)},
 }
 

@@ -13,7 +13,15 @@ import safetensors
 import safetensors.torch
 import torch
 
-from bic import Correction, MemoryBudget, Preprocessing, Progress, UserError, fit_correction
+from bic import (
+    Correction,
+    LostError,
+    MemoryBudget,
+    Preprocessing,
+    Progress,
+    UserError,
+    fit_correction,
+)
 from bic.data.batches import plain_batches
 from bic.data.class_choice import Wanted
 from bic.data.images import array_set
@@ -181,7 +189,7 @@ def test_full_disk_is_for_the_user_to_fix(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(
-        UserError, match=r"cannot write .*No space left on device.*run the same command again"
+        LostError, match=r"cannot write .*No space left on device.*run the same command again"
     ):
         write_folder(tmp_path / "folder", {"w": lambda path: write_tensors({}, path)})
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,8 @@
 """Images to learn from: class folders, Parquet files and .npz files, without any test images."""
 
+import io
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -130,5 +132,17 @@ def test_arrays_that_cannot_be_learned(tmp_path: Path, arrays: dict[str, Any], t
 
 def test_pickled_arrays_are_never_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", x=np.array([print], dtype=object), y=np.zeros(1, int))
-    with pytest.raises(UserError, match=r"can't read .*bad.npz \(ValueError: Object arrays cannot"):
+    with pytest.raises(UserError, match=r"can't read .*bad.npz \(ValueError: x.npy holds object"):
         opened(tmp_path / "bad.npz")
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    header = {"descr": "|u1", "fortran_order": False, "shape": (2**21, 32, 32)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, shape in (("x.npy", (2**21, 32, 32)), ("y.npy", (2**21,))):
+            content = io.BytesIO()
+            np.lib.format.write_array_header_1_0(content, {**header, "shape": shape})
+            archive.writestr(name, content.getvalue())
+    with pytest.raises(UserError, match="does not hold the"):
+        opened(path)

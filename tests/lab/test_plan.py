@@ -129,14 +129,14 @@ def test_defaults_of_the_paper_are_used(dataset: str) -> None:
 
 
 def test_defaults_are_those_of_the_paper() -> None:
-    assert DEFAULTS["cifar100"] == (5, 2000, 0.1, None)
-    assert DEFAULTS["imagenet100"] == (10, 2000, 0.1, None)
-    assert DEFAULTS["imagenet1000"] == (10, 20_000, 0.1, None)
-    assert DEFAULTS["celeb10000"] == (10, 50_000, 0.2, None)
+    assert DEFAULTS["cifar100"] == (5, 2000, 0.1, None, "bic")
+    assert DEFAULTS["imagenet100"] == (10, 2000, 0.1, None, "bic")
+    assert DEFAULTS["imagenet1000"] == (10, 20_000, 0.1, None, "bic")
+    assert DEFAULTS["celeb10000"] == (10, 50_000, 0.2, None, "bic")
 
 
 def test_data_of_ones_own_has_a_limit_on_held_out_images() -> None:
-    assert defaults_for("photos") == (5, 2000, 0.1, 1000)
+    assert defaults_for("photos") == (5, 2000, 0.1, 1000, "bic-means")
     assert learning_for(RunConfig(dataset="photos")).held_out_limit == 1000
     assert learning_for(RunConfig(dataset="cifar100")).held_out_limit is None
 

@@ -35,7 +35,7 @@ def finished(
     """The result of a run, its folder, and what it said."""
     folder = tmp_path_factory.mktemp("lab") / "run"
     progress = Lines()
-    result = run(request(), folder, data=dataset, progress=progress)
+    result = run(request(method="bic"), folder, data=dataset, progress=progress)
     return result, folder, progress.said
 
 
@@ -54,6 +54,7 @@ def test_result_has_the_keys_that_it_always_had(finished: tuple[Result, Path, li
     found = keys(folder)
     expected = keys(RECORDED)[: len(found)]
     expected[0].append("checksum")
+    expected[1].insert(expected[1].index("recipe"), "held_out_limit")
     for step in expected[3::3]:
         step.append("predictions_checksum")
     assert found == expected

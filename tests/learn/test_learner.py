@@ -179,6 +179,7 @@ def test_a_learner_that_is_given_the_steps_of_a_run_learns_the_same_model(
     learner = toy_learner(method)
     for classes in ("bd", "ae", "cf"):  # numbers 1 and 3, 0 and 4, 2 and 5
         learner.learn(*arrays_of(dataset.train, classes))
+    learner.calibrate()  # as a run does after its last step
     assert description(learner.model) == description(model)
     assert are_equal(tensors(learner.model), tensors(model))
     table = pq.read_table(tmp_path / "run" / "model" / "memory.parquet")

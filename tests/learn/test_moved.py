@@ -108,7 +108,8 @@ def test_a_table_with_the_name_of_a_moved_setting_is_accepted() -> None:
 
 def test_a_recorded_flat_recipe_is_the_present_recipe() -> None:
     learning = Learning(**upgraded(BEST))
-    expected = Learning(recipe={"name": "best", "image_size": 32, "precision": "bfloat16"})
+    recipe = {"name": "best", "image_size": 32, "precision": "bfloat16"}
+    expected = Learning(method="bic", recipe=recipe)
     assert learning == expected
     assert (
         learning.recipe.model_copy(update={"image_size": None, "precision": "quickest"})

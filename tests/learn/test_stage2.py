@@ -65,9 +65,9 @@ def watch_fits(monkeypatch: pytest.MonkeyPatch) -> list[ImageSet]:
     """Record the images of every fit."""
     fitted_on: list[ImageSet] = []
 
-    def watched(network: Any, images: ImageSet, *arguments: Any) -> Any:
+    def watched(network: Any, images: ImageSet, *arguments: Any, **options: Any) -> Any:
         fitted_on.append(images)
-        return held_out_logits(network, images, *arguments)
+        return held_out_logits(network, images, *arguments, **options)
 
     monkeypatch.setattr(bic.learn.stage2, "held_out_logits", watched)
     return fitted_on

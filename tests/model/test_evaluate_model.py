@@ -14,6 +14,7 @@ from support.model_folders import CLASSES, made_model
 
 from bic import Evaluation, UserError
 from bic.data.from_python import as_image_set
+from bic.model.calibration import Calibration
 from bic.model.evaluation import ClassResult, Confusion, Mistake
 from bic.model.intervals import Share
 
@@ -150,3 +151,22 @@ def test_wilson_interval_is_that_of_scipy(total: int, share: float) -> None:
     correct = math.floor(share * total)
     expected = scipy.stats.binomtest(correct, total).proportion_ci(0.95, method="wilson")
     assert Share(correct, total).interval == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_a_retired_class_is_not_known() -> None:
+    model, images = answering([sure_of(0, 0.9), sure_of(0, 0.9)])
+    model.retired = (1,)
+    evaluation = model.evaluate(images, ["ant", "bee"])
+    assert evaluation.accuracy == Share(1, 1)
+    assert dict(evaluation.unknown) == {"bee": 1}
+    assert evaluation.untested == ("cat", "dog", "eel")
+
+
+def test_all_images_can_be_rejected() -> None:
+    model, images = answering([sure_of(0, 0.5), sure_of(1, 0.5)], temperature=1.0)
+    model.calibration = Calibration(1.0, (1.0,), 1)  # every held-out image was certain
+    evaluation = model.evaluate(images, ["ant", "bee"], reject=0.05)
+    assert evaluation.rejection is not None
+    assert evaluation.rejection.known == Share(2, 2)
+    assert evaluation.rejection.answered is None
+    assert evaluation.as_dict()["rejection"]["answered"] is None

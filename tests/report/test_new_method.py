@@ -36,7 +36,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setitem(METHODS, "toy", toy)
     for method in ("bic", "toy"):
-        write_run(tmp_path / "runs" / method, [2, 2], method=method)
+        write_run(tmp_path / "runs" / method, [2, 2], method=method, held_out_limit=None)
     return tmp_path / "runs"
 
 

@@ -59,7 +59,9 @@ def test_learning_in_steps_is_what_a_learner_does(tmp_path: Path) -> None:
     """Saving and loading between the steps changes nothing."""
     model = toy_model(tmp_path / "m")
     learner = Learner(
-        Learning(recipe={"name": "demo", "image_size": 8}, memory=MEMORY, held_out=0.3)
+        Learning(
+            method="bic", recipe={"name": "demo", "image_size": 8}, memory=MEMORY, held_out=0.3
+        )
     )
     for classes in ("ab", "c", "de"):
         learn(model, classes)

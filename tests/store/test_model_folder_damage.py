@@ -283,11 +283,11 @@ def test_settings_that_name_foreign_code_are_not_used(
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"image": [b"x"]}, "it has other columns than a memory"),
-        ({"class": [0], "part": ["train"], "rank": [0], "image": ["text"]}, "other columns"),
-        ({"class": [1], "part": ["train"], "rank": [0], "image": [b"x"]}, "another class, or none"),
-        ({"class": [0], "part": ["spare"], "rank": [0], "image": [b"x"]}, "another class, or none"),
-        ({"class": [0], "part": ["train"], "rank": [0], "image": [None]}, "another class, or none"),
+        ({"image": [b"x"]}, "is damaged"),
+        ({"class": [0], "part": ["train"], "rank": [0], "image": [3]}, "is damaged"),
+        ({"class": [1], "part": ["train"], "rank": [0], "image": [b"x"]}, "does not have"),
+        ({"class": [0], "part": ["spare"], "rank": [0], "image": [b"x"]}, "neither trained on nor"),
+        ({"class": [0], "part": ["train"], "rank": [0], "image": [None]}, "it has empty cells"),
         (
             {"class": [0], "part": ["train"], "rank": [0], "image": [b"x"]},
             "another number of images",

@@ -19,9 +19,9 @@ class Command(Protocol):
     def __call__(self, *arguments: object) -> Outcome: ...
 
 
-def assert_refused(outcome: Outcome, *texts: str) -> None:
-    """Check for exit code 2 and one sentence on standard error that contains the texts."""
-    assert outcome.code == 2
+def assert_refused(outcome: Outcome, *texts: str, code: int = 2) -> None:
+    """Check the exit code, and for one sentence on standard error that contains the texts."""
+    assert outcome.code == code
     assert outcome.out == ""
     assert "Traceback" not in outcome.err
     assert outcome.err.startswith("bic: ")

@@ -36,6 +36,7 @@ def plan_settings(sizes: Sequence[int], **changes: Any) -> dict[str, Any]:
         "dataset": "made-up",
         "fingerprint": "f" * 32,
         "step_sizes": sizes,
+        "method": "bic",
         "recipe": RECIPE,
         "memory": 200,
         **changes,

@@ -13,7 +13,7 @@ from support.learners import arrays_of
 from support.toy import toy_dataset
 
 MEMORY = 48
-SETTINGS = {"recipe": "demo", "memory": MEMORY, "held_out": 0.3}
+SETTINGS = {"method": "bic", "recipe": "demo", "memory": MEMORY, "held_out": 0.3}
 
 Array = npt.NDArray[Any]
 

@@ -60,7 +60,7 @@ def predict(
     - `curl -s https://example.com/a.jpg | bic predict shop - --json`
     """
     if json and csv:
-        raise UserError("--json and --csv cannot both be given", "leave one out")
+        raise UserError("answers cannot be JSON and CSV", "leave out {json} or {csv}")
     from bic.compute.devices import chosen_device
     from bic.files import write_file
     from bic.model.model import Model
@@ -167,4 +167,4 @@ def evaluate(
 def _refuse_option(place: Path) -> None:
     """Raise UserError for a mistyped option, which was taken for a file."""
     if str(place).startswith("-") and str(place) != "-" and not place.exists():
-        raise UserError(f"unknown option {place}", "see bic predict --help")
+        raise UserError(f"unknown option {place}", "see {help}")

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bic.data.array_images import as_images, check_images
 from bic.data.decode import is_image
 from bic.data.fitting import fitted
 from bic.data.image_files import File, reading
 from bic.data.images import ImageSet, Labels, array_set
 from bic.data.labels import number_labels
 from bic.data.preprocessing import Preprocessing
+from bic.data.sources.arrays import read_labelled_npz
 from bic.data.sources.parquet import find_columns, find_shards, list_rows, read_column
 from bic.errors import UserError
 
@@ -100,25 +100,10 @@ def _from_parquet(
 
 def _from_npz(path: Path, preprocessing: Preprocessing) -> LabelledImages:
     """The arrays x_test and y_test, or x and y; `classes` names integer labels."""
-    with reading(path), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        ending = "_test" if "x_test" in file else ""
-        missing = [name for name in (f"x{ending}", f"y{ending}") if name not in file]
-        if missing:
-            raise UserError(f"{path} has no array {missing[0]}", "add it with numpy.savez")
-        pixels = file[f"x{ending}"]
-        values = file[f"y{ending}"]
-        names = file["classes"].astype(str).tolist() if "classes" in file else None
-    try:
-        check_images(pixels, f"{pixels.dtype} {list(pixels.shape)}")
-        if values.shape != (len(pixels),) or values.dtype.kind not in "iuU":
-            given = f"{values.dtype} {list(values.shape)} for {len(pixels):,} images"
-            raise ValueError(f"there must be one integer or string per image, got {given}")
-        (arrays,) = as_images([pixels])
-    except ValueError as error:
-        raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
-    classes, labels, _ = number_labels(values.tolist(), (), names)
-    _check_labels(labels, classes, path)
-    return LabelledImages(fitted(array_set(arrays, labels), preprocessing), classes)
+    arrays = read_labelled_npz(path, "test")
+    _check_labels(arrays.labels, arrays.classes, path)
+    images = fitted(array_set(arrays.images, arrays.labels), preprocessing)
+    return LabelledImages(images, arrays.classes)
 
 
 def _check_labels(labels: Labels, classes: Sequence[str], path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bic.data.array_images import as_images, check_images
 from bic.data.decode import FORMATS, GREY_MODES, SUFFIXES, is_image
 from bic.data.decode_files import broken_image, reason_of
 from bic.data.decode_pool import decode_all
@@ -20,6 +19,7 @@ from bic.data.image_files import File, name_of, read, reading
 from bic.data.images import ImageSet, Labels, array_set
 from bic.data.labels import number_labels
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
+from bic.data.sources.arrays import read_labelled_npz
 from bic.data.sources.folder import class_folders
 from bic.data.sources.parquet import (
     ENCODED_IN_MEMORY,
@@ -126,26 +126,10 @@ class NewImagesReader:
 
     def _from_npz(self, path: Path) -> NewImages:
         """The arrays x_train and y_train, or x and y; `classes` names integer labels."""
-        with reading(path), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            first = "x_train" if "x_train" in file else "x"
-            second = first.replace("x", "y", 1)
-            missing = [name for name in (first, second) if name not in file]
-            if missing:
-                raise UserError(f"{path} has no array {missing[0]}", "add it with numpy.savez")
-            pixels = file[first]
-            values = file[second]
-            names = file["classes"].astype(str).tolist() if "classes" in file else None
-        try:
-            check_images(pixels, f"{first} {pixels.dtype} {list(pixels.shape)}")
-            if values.shape != (len(pixels),) or values.dtype.kind not in "iuU":
-                given = f"{values.dtype} {list(values.shape)} for {len(pixels):,} images"
-                raise ValueError(f"there must be one integer or string per image, got {given}")
-            (images,) = as_images([pixels])
-        except ValueError as error:
-            raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
-        all_names, labels, _ = number_labels(values.tolist(), (), names)
-        positions, classes = _present(labels, all_names, path)
-        return NewImages(images=self.fit(array_set(images, positions)), classes=classes)
+        arrays = read_labelled_npz(path, "train")
+        positions, classes = _present(arrays.labels, arrays.classes, path)
+        images = self.fit(array_set(arrays.images, positions))
+        return NewImages(images=images, classes=classes)
 
     def fit(self, images: ImageSet) -> ImageSet:
         """Arrays in the form that the model takes."""

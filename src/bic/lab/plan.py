@@ -31,7 +31,7 @@ class RunConfig(Settings):
     step_sizes: tuple[int, ...] | None = None
     class_order: tuple[int, ...] | None = None  # explicit, instead of order_seed's shuffle
     order_seed: int = Field(1993, ge=0, lt=2**32)
-    method: str = "bic"
+    method: str | None = None
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
     method_settings: dict[str, Any] = Field({})  # settings that only this method has
     backbone: str | None = None
@@ -161,7 +161,7 @@ def learning_for(
     defaults = defaults or defaults_for(config.dataset)
     name = config.recipe.get("name") or ("demo" if config.dataset == "digits" else default_recipe)
     values = {
-        "method": config.method,
+        "method": config.method or defaults.method,
         "recipe": {**config.recipe, "name": name},
         "method_settings": config.method_settings,
         "backbone": config.backbone,

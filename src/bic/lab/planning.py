@@ -85,6 +85,10 @@ def measured(
 ) -> Plan:
     """The plan with precision and compiling chosen by their speed here, or as recorded."""
     learning = plan.learning
+    if recorded is not None and config.held_out_limit is None:
+        # The default of the version that started the run.
+        limit = recorded.learning.held_out_limit
+        learning = learning.model_copy(update={"held_out_limit": limit})
     if learning.precision == "quickest":
         if config.compile:
             choice = "float32"  # a compiled network trains in float32 only

@@ -14,6 +14,7 @@ class Defaults(NamedTuple):
     memory: int  # images
     held_out: float
     held_out_limit: int | None = None  # of old classes; the paper has none
+    method: str = "bic"
 
 
 DEFAULTS = {
@@ -21,9 +22,9 @@ DEFAULTS = {
     "imagenet100": Defaults(steps=10, memory=2000, held_out=0.1),
     "imagenet1000": Defaults(steps=10, memory=20_000, held_out=0.1),
     "celeb10000": Defaults(steps=10, memory=50_000, held_out=0.2),
-    "digits": Defaults(steps=5, memory=120, held_out=0.25, held_out_limit=1000),
+    "digits": Defaults(steps=5, memory=120, held_out=0.25, held_out_limit=1000, method="bic-means"),
 }
-OTHERS = Defaults(steps=5, memory=2000, held_out=0.1, held_out_limit=1000)
+OTHERS = Defaults(steps=5, memory=2000, held_out=0.1, held_out_limit=1000, method="bic-means")
 
 
 def defaults_for(dataset: str) -> Defaults:

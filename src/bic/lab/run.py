@@ -111,6 +111,8 @@ def _run(
     device: str,
 ) -> Result:
     """Run or continue in the folder, in each of the processes that share the run."""
+    asked = config.model_dump(mode="json", exclude_unset=True)
+    config = _with_recorded_method(config, out)
     plan = make_plan(config, dataset)
     _refuse_compiling(plan)
     folder = RunFolder(_default_folder(plan) if out is None else Path(out))
@@ -129,7 +131,6 @@ def _run(
         recorded = folder.recorded_plan()
         known = None if recorded is None else Plan.of(recorded)
         plan = measured(plan, config, known, dataset, progress, device)
-        asked = config.model_dump(mode="json", exclude_unset=True)
         agree = partial(folder.agree, asked, plan.settings(), _present_form)
         plan = Plan.of(first_before_others(agree))
         result = folder.load_result()
@@ -142,6 +143,16 @@ def _run(
         steps = [] if result is None else list(result.steps)
         with decoding(processes):
             return _learn_all(learner, plan, folder, dataset, steps)
+
+
+def _with_recorded_method(config: RunConfig, out: Path | str | None) -> RunConfig:
+    """The request with the method that the run was started with, if it names none."""
+    if config.method is not None or out is None:
+        return config
+    recorded = RunFolder(Path(out)).recorded_plan()
+    if recorded is None:
+        return config
+    return config.model_copy(update={"method": Plan.of(recorded).learning.method})
 
 
 def _present_form(settings: dict[str, Any]) -> dict[str, Any]:

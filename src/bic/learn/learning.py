@@ -14,6 +14,7 @@ from bic.learn.recipe import Recipe
 from bic.learn.recipes import RECIPES
 from bic.settings import Settings, checked, known_paths, one_sentence
 
+DEFAULT_METHOD = "bic-means"
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -59,7 +60,7 @@ class Learning(Settings):
 
     SHORT_FORMS = ("backbone", "epochs", "precision")
 
-    method: str = "bic"  # a name in METHODS
+    method: str = DEFAULT_METHOD  # a name in METHODS
     recipe: Recipe  # a name in RECIPES, or a Recipe
     method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
     memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
@@ -98,7 +99,7 @@ class Learning(Settings):
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with a full recipe and the method's own settings in place of names and changes."""
     values = dict(values)
-    method = find_method(str(values.get("method", "bic")))
+    method = find_method(str(values.get("method", DEFAULT_METHOD)))
     short = {name: values.pop(name, None) for name in ("backbone", "epochs", "precision")}
     recipe = values.get("recipe") or "fast"
     own = values.get("method_settings") or {}

@@ -77,6 +77,14 @@ def read_memory(content: bytes, num_classes: int, place: Path) -> pa.Table:
     Raises UserError unless every image belongs to one of the classes and to one of the two parts.
     """
     try:
+        return parse_memory(content, num_classes)
+    except ValueError as error:
+        raise UserError(f"{place / MEMORY} is damaged ({error})", files.AGAIN) from error
+
+
+def parse_memory(content: bytes, num_classes: int) -> pa.Table:
+    """The table of a memory. Raises ValueError, with the reason, if it cannot be used."""
+    try:
         table = read_columns(content, MEMORY_TYPES)
         if any(column.null_count for column in table.columns):
             raise ValueError("it has empty cells")
@@ -86,8 +94,8 @@ def read_memory(content: bytes, num_classes: int, place: Path) -> pa.Table:
         if not set(table["part"].unique().to_pylist()) <= {TRAIN, HELD_OUT}:
             raise ValueError("it holds images that are neither trained on nor held out")
     except UserError as error:
-        raise UserError(f"{place / MEMORY} is damaged ({error.problem})", files.AGAIN) from error
+        raise ValueError(error.problem) from error
     except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{place / MEMORY} is damaged ({reason})", files.AGAIN) from error
+        raise ValueError(reason) from error
     return table

@@ -60,7 +60,7 @@ def evaluate_model(
     Raises UserError if no image of a known class can be read, and as `Model.threshold` does.
     """
     threshold = None if reject is None else model.threshold(reject)
-    position = {name: number for number, name in enumerate(model.classes)}
+    position = {model.classes[number]: number for number in model.active}
     positions = np.array([position.get(name, -1) for name in classes], dtype=np.int64)
     true = positions[images.labels]
     unknown = Counter(classes[label] for label in images.labels[true < 0].tolist())
@@ -150,7 +150,7 @@ def _summary(model: Model, answers: Answers, true: Indices) -> Evaluation:
         temperature=None if model.calibration is None else model.calibration.temperature,
         rejection=None,
         unknown={},
-        untested=tuple(model.classes[position] for position in np.flatnonzero(num_images == 0)),
+        untested=tuple(model.classes[number] for number in model.active if not num_images[number]),
         num_skipped=0,
     )
 
@@ -178,11 +178,13 @@ def _rejection(share: float, threshold: float, answers: Answers, true: Indices) 
     is_right = answers.predicted == true
     is_answered = is_known & ~is_rejected
     num_unknown = int((~is_known).sum())
+    num_answered = int(is_answered.sum())
+    answered = Share(int((is_right & is_answered).sum()), num_answered) if num_answered else None
     unknown = Share(int((is_rejected & ~is_known).sum()), num_unknown) if num_unknown else None
     return Rejection(
         share=share,
         threshold=threshold,
         known=Share(int((is_rejected & is_known).sum()), int(is_known.sum())),
-        answered=Share(int((is_right & is_answered).sum()), int(is_answered.sum())),
+        answered=answered,
         unknown=unknown,
     )

@@ -45,13 +45,14 @@ class Rejection:
 
     `share` of the held-out images lie below the `threshold`. `known` counts the rejected images of
     known classes, which is always wrong, `unknown` those of classes that the model does not know,
-    which is right; `answered` counts the right answers for the other images of known classes.
+    which is right; `answered` counts the right answers for the other images of known classes, if
+    there are any.
     """
 
     share: float
     threshold: float
     known: Share
-    answered: Share
+    answered: Share | None
     unknown: Share | None
 
 
@@ -122,7 +123,7 @@ class Evaluation:
 
 
 def _share(share: Share | None) -> dict[str, Any] | None:
-    if share is None or not share.total:
+    if share is None:
         return None
     return {
         "value": share.value,

@@ -117,8 +117,9 @@ def description(model: Model) -> dict[str, Any]:
             "resize": preprocessing.resize,
         },
         "answer": model.answer.description(),
-        "retired": list(model.retired),
     }
+    if model.retired:
+        described["retired"] = list(model.retired)
     if model.calibration is not None:
         described["calibration"] = asdict(model.calibration)
     return described
@@ -284,7 +285,7 @@ def _network(
             expected["head.bias"] = torch.empty(num_classes)
         refuse_other_tensors(state, expected, backbone)
         if not num_features:
-            raise ValueError("its head has no features")
+            raise ValueError(f"its weights are not those of the backbone {backbone}")
     network = build(num_features)
     network.head.grow(num_classes)
     network.load_state_dict(state)

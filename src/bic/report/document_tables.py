@@ -11,6 +11,7 @@ from typing import Any
 from bic.errors import UserError
 from bic.lab.published import ORDER_SEED, PUBLISHED
 from bic.learn.methods import METHODS
+from bic.learn.methods.method import Method
 from bic.report.runs import Run, find, load
 from bic.store.results import StepResult
 
@@ -132,11 +133,14 @@ def method_rows(
 ) -> list[Row]:
     """A row for every method that was run; for one that corrects, also a row without correction."""
     rows = []
-    for method in METHODS.values():
-        chosen = select(runs, shared, recipe=recipe, step_sizes=step_sizes, method=method.name)
+    for method, limit in _methods_and_limits(runs):
+        some = [run for run in runs if _limit(run, method) == limit]
+        chosen = select(some, shared, recipe=recipe, step_sizes=step_sizes, method=method.name)
         if not chosen:
             continue
         name = f"**{method.name}**" if method.corrects else method.name
+        if limit is not None:
+            name += f", at most {limit:,} held out"
         mark = " *" if method.is_upper_bound else ""
         rows.append(row(name + mark, chosen))
         if method.corrects:
@@ -149,6 +153,21 @@ def method_rows(
                 )
             )
     return rows
+
+
+def _methods_and_limits(runs: Sequence[Run]) -> list[tuple[Method, int | None]]:
+    """All methods, each with the limits on held-out images that it was run with; none first."""
+    pairs = []
+    for method in METHODS.values():
+        limits = {_limit(run, method) for run in runs if run.plan["method"] == method.name}
+        pairs += [(method, limit) for limit in sorted(limits, key=lambda limit: limit or 0)]
+    return pairs
+
+
+def _limit(run: Run, method: Method) -> int | None:
+    """The limit on held-out images, if the method holds any out."""
+    limit: int | None = run.plan["held_out_limit"]
+    return limit if method.corrects else None
 
 
 def published(source: str) -> dict[str, tuple[float, ...]]:

@@ -86,7 +86,7 @@ def rejection_sentences(evaluation: Evaluation) -> list[str]:
         f"{percent(rejection.known)} of the images of known classes "
         f"({100 * rejection.share:g} % of the held-out images)."
     ]
-    if rejection.answered.total:
+    if rejection.answered is not None:
         lines.append(f"Of the other answers, {percent(rejection.answered)} are right.")
     if rejection.unknown is not None:
         lines.append(

@@ -13,7 +13,7 @@ from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
-from bic.learn.saved_learner import LEARNING, read_learning, read_memory
+from bic.learn.saved_learner import LEARNING, parse_memory, read_learning
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
 from bic.model.version_files import read_named, read_stored
@@ -94,9 +94,9 @@ def _class_table(folder: Path, record: ClassRecord, position: int, schema: pa.Sc
     path = folder / record.memory.name
     content = read_stored(folder, record.memory)
     try:
-        table = read_memory(content, position + 1, folder)
-    except (ValueError, TypeError, OSError, pa.ArrowException, UserError) as error:
-        raise DamagedError(path, str(error).splitlines()[0]) from error
+        table = parse_memory(content, position + 1)
+    except ValueError as error:
+        raise DamagedError(path, str(error)) from error
     if not table.schema.equals(schema):
         raise DamagedError(path, "it has other columns than a memory")
     parts = table["part"].to_pylist()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bic import files
-from bic.errors import BicError, UserError
+from bic.errors import BicError, LostError, UserError
 from bic.model.version_files import (
     MAX_BYTES,
     is_versioned,
@@ -59,6 +59,7 @@ The images in the memory are copies of images that the model was taught with.
 Commands: `bic classes`, `bic history`, `bic predict`, `bic learn`, `bic rollback`, `bic check`.
 """
 ELSEWHERE = "give another folder, or wait until this one is free"
+REPEAT = "fix this and run the same command again (the model is intact)"
 
 
 @contextmanager
@@ -81,10 +82,11 @@ def writing(folder: Path) -> Iterator[None]:
             yield
         except DamagedError as error:
             raise with_remedy(folder, error) from error
+        except LostError as error:
+            raise LostError(error.problem, REPEAT) from error
         except OSError as error:
             place = error.filename or folder
-            remedy = "fix this and run the same command again (the model is intact)"
-            raise files.file_error(error, f"cannot use {place}", remedy) from error
+            raise files.file_error(error, f"cannot use {place}", REPEAT) from error
         finally:
             if is_new:
                 _remove_empty(folder)

@@ -139,9 +139,11 @@ def test_no_more_new_images_than_the_limit_are_fitted_on(
     counts = []
     compute = bic.learn.stage2.logits_and_cosines
 
-    def watched(network: Any, images: ImageSet, *rest: Any) -> list[LogitsAndCosines]:
+    def watched(
+        network: Any, images: ImageSet, *rest: Any, active: list[int]
+    ) -> list[LogitsAndCosines]:
         counts.append(np.bincount(images.labels, minlength=6).tolist())
-        return compute(network, images, *rest)
+        return compute(network, images, *rest, active=active)
 
     monkeypatch.setattr(bic.learn.stage2, "logits_and_cosines", watched)
     learner = toy_learner("bic-means", memory=AMPLE, held_out_limit=8)

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from bic.data.array_images import Array, as_images, check_images
 from bic.data.image_files import reading
-from bic.data.images import Dataset, array_set
+from bic.data.images import Dataset, Labels, array_set
 from bic.data.labels import number_labels
 from bic.errors import UserError
 from bic.npz import NpzFile, open_npz_file
@@ -33,6 +34,53 @@ def open_npz(path: Path, name: str) -> Dataset:
     train = array_set(x_train, y_train)
     test = array_set(x_test, y_test)
     return Dataset(name=name, classes=classes, train=train, test=test)
+
+
+class LabelledArrays(NamedTuple):
+    """Images or vectors, labels as positions in `classes` (−1: no class), and class names."""
+
+    images: Array
+    labels: Labels
+    classes: tuple[str, ...]
+
+
+def read_labelled_npz(path: Path, split: str) -> LabelledArrays:
+    """The arrays x_SPLIT and y_SPLIT, or x and y; `classes` names integer labels.
+
+    Raises UserError for arrays that are missing, do not fit, or take too much memory.
+    """
+    with reading(path), open_npz_file(path) as file:
+        ending = f"_{split}" if f"x_{split}" in file.headers else ""
+        pixels = f"x{ending}"
+        values = f"y{ending}"
+        for key in (pixels, values):
+            if key not in file.headers:
+                raise UserError(f"{path} has no array {key}", "add it with numpy.savez")
+        keys = [key for key in (pixels, values, "classes") if key in file.headers]
+        claimed = {key: file.headers[key].stand_in() for key in keys}
+        try:
+            check_labelled(claimed[pixels], claimed[values], claimed.get("classes"))
+        except ValueError as error:
+            raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
+        file.refuse_size(sum(extra_bytes(array) for array in claimed.values()))
+        arrays = {key: file.read(key) for key in keys}
+    try:
+        (images,) = as_images([arrays[pixels]])
+    except ValueError as error:
+        raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
+    names = arrays["classes"].astype(str).tolist() if "classes" in arrays else None
+    classes, labels, _ = number_labels(arrays[values].tolist(), (), names)
+    return LabelledArrays(images, labels, classes)
+
+
+def check_labelled(images: Array, labels: Array, classes: Array | None) -> None:
+    """Raise ValueError unless there is one integer or text for each image."""
+    check_images(images, f"{images.dtype} {list(images.shape)}")
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iuU":
+        given = f"{labels.dtype} {list(labels.shape)} for {len(images):,} images"
+        raise ValueError(f"there must be one integer or string per image, got {given}")
+    if classes is not None and classes.ndim != 1:
+        raise ValueError(f"classes must be a list of names, got {list(classes.shape)}")
 
 
 def check_claims(path: Path, file: NpzFile, keys: Sequence[str]) -> None:
