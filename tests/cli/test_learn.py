@@ -75,7 +75,7 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
 
 def test_predicting_uses_the_live_version(bic: Command, shop: Path, tmp_path: Path) -> None:
     def classes() -> set[str]:
-        outcome = bic("predict", "shop", "first", "--top", "2", "--quiet")
+        outcome = bic("predict", "shop", "first", "--top", "2", "--csv", "--quiet")
         assert outcome.code == 0
         rows = [line.split(",") for line in outcome.out.splitlines()[1:]]
         return {row[1] for row in rows} | {row[3] for row in rows}
