@@ -54,6 +54,7 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
     assert lines[1].endswith(", on 2 held-out images")
     assert lines[-2].startswith("memory: 12 images, ")
     assert lines[-1] == "next: bic predict shop IMAGE, or bic classes shop"
+    assert "gate" not in outcome.out  # there are no old classes to judge
 
     write_class(tmp_path / "second", "c")
     write_class(tmp_path / "second", "a", count=2, seed=1)
@@ -62,6 +63,7 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
         "version 2 is live: 1 new class (c) and 1 known class (a), 8 images\nold classes: "
     )
     assert "drop on old classes: " in outcome.out
+    assert "if only old classes can be answered, as the gate judges, " in outcome.out
     assert "correction: α " in outcome.out
     again = bic("learn", "shop", "second", "--quiet")
     assert again.code == 0

@@ -56,6 +56,12 @@ def test_everything_is_counted() -> None:
     assert evaluation.num_skipped == 0
 
 
+def test_a_retired_class_does_not_need_test_images() -> None:
+    model, images = answering([sure_of(0, 0.9)])
+    model.retired = (CLASSES.index("dog"),)
+    assert model.evaluate(images, ["ant"]).untested == ("bee", "cat", "eel")
+
+
 def test_most_confident_mistakes_come_first() -> None:
     first, second, third = evaluated(temperature=2.0).mistakes
     assert first == Mistake(4, "bee", "ant", pytest.approx(0.95))

@@ -138,6 +138,7 @@ def _summary(model: Model, answers: Answers, true: Indices) -> Evaluation:
     confusions = []
     for own, other, count in confused_pairs(true, answers.predicted, num_classes)[:MAX_CONFUSIONS]:
         confusions.append(Confusion(model.classes[own], model.classes[other], count))
+    untested = [position for position in model.active if not num_images[position]]
     is_calibrated = model.calibration is not None
     return Evaluation(
         accuracy=Share(int(is_right.sum()), len(true)),
@@ -150,7 +151,7 @@ def _summary(model: Model, answers: Answers, true: Indices) -> Evaluation:
         temperature=None if model.calibration is None else model.calibration.temperature,
         rejection=None,
         unknown={},
-        untested=tuple(model.classes[number] for number in model.active if not num_images[number]),
+        untested=tuple(model.classes[position] for position in untested),
         num_skipped=0,
     )
 

@@ -97,7 +97,7 @@ def report_lines(report: LearnReport, folder: Path) -> Iterator[str]:
     images = counted(report.num_images, "image")
     yield f"version {report.version} {state}: {classes}, {images}"
     if report.verdict is not None:
-        yield from _verdict_lines(report.verdict)
+        yield from _verdict_lines(report.verdict, is_first=report.version == 1)
     if report.alpha is not None and report.beta is not None:
         yield f"correction: α {report.alpha:.3f}, β {report.beta:.3f}"
     if report.memory_images:
@@ -107,7 +107,7 @@ def report_lines(report: LearnReport, folder: Path) -> Iterator[str]:
         yield f"next: bic predict {folder} IMAGE, or bic classes {folder}"
 
 
-def _verdict_lines(verdict: Verdict) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict, *, is_first: bool) -> Iterator[str]:
     if verdict.old_before is not None and verdict.old_after is not None:
         images = counted(verdict.old_before.total, "held-out image")
         before = accuracy(verdict.old_before)
@@ -117,8 +117,11 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield f"new classes: {accuracy(verdict.new_after)}, on {images}"
     if verdict.drop is not None and verdict.restricted_drop is not None:
         restricted = drop_in_words(verdict.restricted_drop)
-        yield f"drop on old classes: {drop_in_words(verdict.drop)}; among old classes {restricted}"
-    if not verdict.is_judged:
+        yield (
+            f"drop on old classes: {drop_in_words(verdict.drop)}; "
+            f"if only old classes can be answered, as the gate judges, {restricted}"
+        )
+    if not verdict.is_judged and not is_first:
         yield "the gate cannot judge this version: no images of old classes are held out"
 
 
