@@ -146,3 +146,14 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> No
             archive.writestr(name, content.getvalue())
     with pytest.raises(UserError, match="does not hold the"):
         opened(path)
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+@pytest.mark.parametrize("preprocessing", [None, Preprocessing(channels=3, size=8)])
+def test_images_none_of_which_can_be_read_are_refused(
+    tmp_path: Path, preprocessing: Preprocessing | None
+) -> None:
+    (tmp_path / "new" / "cat").mkdir(parents=True)
+    (tmp_path / "new" / "cat" / "a.png").write_bytes(b"not an image")
+    with pytest.raises(UserError, match="none of the images can be read"):
+        opened(tmp_path / "new", skip_bad=True, preprocessing=preprocessing)

@@ -154,6 +154,8 @@ class NewImagesReader:
         )
         if not self.keep_files:
             images = in_memory(images, decode=decode_all)
+        if not len(images):
+            raise UserError("none of the images can be read", "fix some of them")
         return NewImages(images=images, classes=tuple(classes))
 
     def _measured(
