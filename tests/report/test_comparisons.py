@@ -1,5 +1,6 @@
 """Which runs are compared, what they are called, and what the headline says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from support.recorded_runs import RECIPE, write_run
 
 from bic.report.comparisons import comparisons, headline
 from bic.report.runs import load
+from bic.store.results import BlendResult
 
 SLOW = RECIPE.model_copy(update={"epochs": 12})
 NAMED_SLOW = SLOW.model_copy(update={"name": "slow"})
@@ -93,3 +95,13 @@ def test_the_headline_says_what_the_correction_adds(tmp_path: Path) -> None:
         "bic reaches 100.0 % on 4 classes of made-up in 2 steps.",
         f"Its correction adds {100 - uncorrected:.1f} points: without it {uncorrected:.1f} %.",
     ]
+
+
+def test_the_headline_of_an_answer_with_class_means(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "a", [2, 2], accuracy=1.0, method="bic-means"))
+    blend = BlendResult(head=0.5, alpha=0.4, beta=-1.0, means=20.0)
+    last = run.result.steps[-1].model_copy(update={"blend": blend})
+    steps = [*run.result.steps[:-1], last]
+    result = run.result.model_copy(update={"steps": steps})
+    (comparison,) = comparisons([replace(run, result=result)])
+    assert headline(comparison)[1].startswith("Its answer, with correction and class means, adds ")

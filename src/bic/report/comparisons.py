@@ -150,7 +150,9 @@ def _effect_of_correction(variant: Variant, whose: str) -> str:
     uncorrected = statistics.mean(run.last.top1_uncorrected for run in variant.runs)
     gain = variant.final - uncorrected
     verb = "adds" if gain >= 0 else "costs"
-    return f"{whose} correction {verb} {abs(gain):.1f} points: without it {uncorrected:.1f} %."
+    uses_means = variant.runs[0].last.blend is not None
+    part = "answer, with correction and class means," if uses_means else "correction"
+    return f"{whose} {part} {verb} {abs(gain):.1f} points: without it {uncorrected:.1f} %."
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

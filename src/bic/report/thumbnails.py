@@ -59,7 +59,7 @@ def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[
 
 def _column(memory: Path, name: str) -> Any:
     pieces = [piece.to_numpy(zero_copy_only=False) for piece in column_pieces(memory, name)]
-    return np.concatenate(pieces)
+    return np.concatenate(pieces) if pieces else np.zeros(0)
 
 
 def _small(image: bytes) -> str:

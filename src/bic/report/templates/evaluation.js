@@ -1,4 +1,5 @@
-// The tables of an evaluation. Rows are arrays, in the order in which evaluation_page.py writes them.
+// The tables of an evaluation. Rows are arrays, in the order in which evaluation_page.py writes
+// them.
 
 const named = (name) => make("span", { class: "named", title: name }, name);
 const inPercent = (row, value) => `${value.toFixed(1)} %`;
