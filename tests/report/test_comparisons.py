@@ -98,7 +98,7 @@ def test_the_headline_says_what_the_correction_adds(tmp_path: Path) -> None:
 
 
 def test_the_headline_of_an_answer_with_class_means(tmp_path: Path) -> None:
-    run = load(write_run(tmp_path / "a", [2, 2], accuracy=1.0, method="bic-means"))
+    run = load(write_run(tmp_path / "a", [2, 2], accuracy=1.0))
     blend = BlendResult(head=0.5, alpha=0.4, beta=-1.0, means=20.0)
     last = run.result.steps[-1].model_copy(update={"blend": blend})
     steps = [*run.result.steps[:-1], last]
