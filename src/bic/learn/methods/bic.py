@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from bic.learn.losses import Losses, classification, distillation, old_class_weight
+from bic.learn.losses import TEMPERATURE, Losses, classification, distillation, old_class_weight
 from bic.learn.methods.method import Method, MethodSettings
 
 if TYPE_CHECKING:
@@ -22,15 +22,25 @@ class BicSettings(MethodSettings):
 
 
 def distilling(
-    logits: Tensor, labels: Tensor, teacher: Tensor | None, classes_per_step: Sequence[int]
+    logits: Tensor,
+    labels: Tensor,
+    teacher: Tensor | None,
+    classes_per_step: Sequence[int],
+    *,
+    temperature: float = TEMPERATURE,
+    factor: float = 1.0,
 ) -> Losses:
-    """λ·L_d + (1−λ)·L_c (Eq. 3). The teacher is corrected; the student's logits are raw."""
+    """λ·L_d + (1−λ)·L_c (Eq. 3). The teacher is corrected; the student's logits are raw.
+
+    `factor` multiplies L_d; the paper has none.
+    """
     if teacher is None:
         return {"classification": classification(logits, labels)}
     num_old = teacher.shape[1]
     weight = old_class_weight(num_old, logits.shape[1] - num_old)
+    distilled = distillation(logits[:, :num_old], teacher, temperature=temperature)
     return {
-        "distillation": weight * distillation(logits[:, :num_old], teacher),
+        "distillation": weight * factor * distilled,
         "classification": (1 - weight) * classification(logits, labels),
     }
 
