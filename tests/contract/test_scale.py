@@ -33,7 +33,7 @@ from bic.learn.held_out import HeldOutLogits, held_out_logits
 from bic.learn.memory import Memory
 from bic.learn.teacher import Teacher
 from bic.model.network import Network
-from bic.model.saved import write_tensors
+from bic.model.tensor_files import write_tensors
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -37,7 +37,7 @@ class RunConfig(Settings):
     backbone: str | None = None
     epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
     memory: MemoryBudget | None = None
-    held_out: float | None = Field(None, gt=0, lt=1)
+    held_out: float | None = Field(None, ge=0, lt=1)
     held_out_limit: int | Literal["none"] | None = None  # of old classes
     exemplars: Literal["herding", "random"] = "herding"
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
@@ -167,7 +167,7 @@ def learning_for(
         "backbone": config.backbone,
         "epochs": config.epochs,
         "memory": config.memory or MemoryBudget(images=defaults.memory),
-        "held_out": config.held_out or defaults.held_out,
+        "held_out": defaults.held_out if config.held_out is None else config.held_out,
         "held_out_limit": _limit(config, defaults),
         "exemplars": config.exemplars,
         "correction_penalty": config.correction_penalty,

@@ -14,7 +14,7 @@ from bic.lab.steps import check_order, check_step_sizes, step_sizes
 from bic.learn.effort import images_trained_on, update_cost
 from bic.learn.learning import Learning
 from bic.learn.methods import find_method
-from bic.learn.requirements import check_images, check_memory
+from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
 from bic.model.network import Network, compiled_forward, fresh_network
 from bic.progress import Progress
 
@@ -58,16 +58,15 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
 def _check(plan: Plan, dataset: Dataset) -> None:
     """Raise UserError before training for what would fail in some step."""
     learning = plan.learning
-    method = find_method(learning.method)
     counts = torch.bincount(torch.from_numpy(dataset.train.labels)).numpy()
-    check_images(method, counts, dataset.classes)
-    fewest = int(counts.min()) - method.corrects
+    check_images(learning, counts, dataset.classes)
+    fewest = int(counts.min()) - num_held_out_of_class(learning)
     if fewest * min(plan.protocol.step_sizes) < 2:
         raise UserError(
             "every step needs two images to train on, not counting held-out images",
             "make the steps larger",
         )
-    check_memory(method, learning.memory, len(dataset.classes), dataset.train)
+    check_memory(learning, len(dataset.classes), dataset.train)
     preprocessing = dataset.train.preprocessing
     with seeded("check"):  # that the network can be built
         Network(

@@ -24,7 +24,8 @@ from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
 from bic.learn.memory import Memory
 from bic.learn.methods import find_method
-from bic.learn.requirements import check_images, check_memory
+from bic.learn.moments import Moments
+from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
 from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
 from bic.model.calibrate import calibrate
@@ -106,17 +107,18 @@ class Learner:
         `trust` allows a backbone of the form `module:function` to be imported. Raises UserError for
         a folder without a learner and for a damaged one.
         """
-        learning, model, memory = read_learner(Path(folder), trust=trust)
+        learning, model, memory, moments = read_learner(Path(folder), trust=trust)
         # The number of classes of a protocol says nothing about what comes after it.
         learning = learning.model_copy(update={"num_classes": None})
         learner = cls(learning, progress=progress, device=device, workers=workers)
-        learner.restore(model, memory)
+        learner.restore(model, memory, moments)
         return learner
 
-    def restore(self, model: Model, memory: pa.Table) -> None:
-        """Continue from a saved model and the table of its memory."""
+    def restore(self, model: Model, memory: pa.Table, moments: Moments | None = None) -> None:
+        """Continue from a saved model, the table of its memory, and the moments if it has any."""
         self._memory = self._empty_memory(model.preprocessing)
         self._memory.load_table(memory)
+        self._memory.moments = moments
         self._model = model.to(self.device)
 
     def learn(
@@ -179,7 +181,7 @@ class Learner:
         return self.model.calibration
 
     def _empty_memory(self, preprocessing: Preprocessing) -> Memory:
-        held_out = self.learning.held_out if self.method.corrects else 0.0
+        held_out = self.learning.held_out if self.method.holds_out else 0.0
         return Memory(
             self.learning.memory,
             held_out,
@@ -243,15 +245,15 @@ class Learner:
         """Raise UserError before training for a step that would fail after it."""
         first_new = num_seen - len(step.new_classes)
         counts = np.bincount(step.train.labels, minlength=num_seen)
-        check_images(self.method, counts[first_new:], step.new_classes)
-        num_held_out = len(step.new_classes) if self.method.corrects else 0
+        check_images(self.learning, counts[first_new:], step.new_classes)
+        num_held_out = len(step.new_classes) * num_held_out_of_class(self.learning)
         num_exemplars = 0 if self._memory is None else len(self._memory.train_images())
         if len(step.train) - num_held_out + num_exemplars < 2:
             raise UserError(
                 "a step needs two images to train on, beside those held out", "add images"
             )
         num_retired = 0 if self._model is None else len(self._model.retired)
-        check_memory(self.method, self.learning.memory, num_seen - num_retired, step.train)
+        check_memory(self.learning, num_seen - num_retired, step.train)
 
     def _refuse_retired(self, names: Sequence[str]) -> None:
         """Raise UserError for the name of a retired class."""

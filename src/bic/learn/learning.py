@@ -23,8 +23,13 @@ class MemoryBudget(Settings):
 
     IS_ONE_VALUE = True
 
-    images: int | None = Field(None, ge=1, lt=2**60)
+    images: int | None = Field(None, ge=0, lt=2**60)
     bytes: int | None = Field(None, ge=1, lt=2**60)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether only held-out images are kept."""
+        return self.images == 0
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +69,8 @@ class Learning(Settings):
     recipe: Recipe  # a name in RECIPES, or a Recipe
     method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
     memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
-    held_out: float = Field(0.1, gt=0, lt=1)  # share of the exemplars that is held out
+    # Share of the exemplars that is held out. 0 is for methods without a correction.
+    held_out: float = Field(0.1, ge=0, lt=1)
     # At most this many held-out exemplars of old classes. None: no limit, as in the paper.
     held_out_limit: int | None = Field(1000, ge=1)
     exemplars: Literal["herding", "random"] = "herding"  # how exemplars are chosen
@@ -86,6 +92,12 @@ class Learning(Settings):
     @classmethod
     def _resolve(cls, values: Any) -> Any:
         return _resolved(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _enough_held_out(self) -> Self:
+        if not self.held_out and find_method(self.method).corrects:
+            raise ValueError(f"held_out must be more than 0 for {self.method}, got 0")
+        return self
 
     @property
     def precision(self) -> str:

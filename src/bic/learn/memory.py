@@ -1,6 +1,7 @@
 """Memory: the few old images that are kept, as encoded bytes within a budget."""
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -13,6 +14,7 @@ from bic.data.images import ImageSet, Indices, Labels
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.learning import MemoryBudget
+from bic.learn.moments import Moments
 
 # The format of a memory on disk: the part of an image is one of these two.
 TRAIN = "train"
@@ -41,7 +43,9 @@ class Memory:
     order. When the budget per class shrinks, both parts are cut from the end.
 
     `held_out_limit` bounds the held-out exemplars of old classes: `release` chooses which classes
-    keep holding out.
+    keep holding out. A budget of 0 keeps held-out images only, up to this limit.
+
+    `moments` are what an exact head keeps beside images; None for all other methods.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Memory:
         self.held_out_limit = held_out_limit
         self.preprocessing = preprocessing
         self.classes: dict[int, ClassMemory] = {}
+        self.moments: Moments | None = None
 
     def __len__(self) -> int:
         return sum(kept.num_images for kept in self.classes.values())
@@ -89,6 +94,12 @@ class Memory:
         """K // seen, the exemplars that each class may keep. None for a budget in bytes."""
         return None if self.budget.images is None else self.budget.images // num_seen
 
+    def most_held_out(self, num_seen: int) -> int:
+        """The most images that a class holds out if only held-out images are kept."""
+        if self.held_out_limit is None:
+            return sys.maxsize
+        return max(1, self.held_out_limit // num_seen)
+
     def num_held_out(self, num_images: int) -> int:
         """h = max(1, ⌊f·k⌋): how many of k exemplars are held out."""
         if not self.held_out:
@@ -116,7 +127,7 @@ class Memory:
             room -= len(kept.held_out)
             is_full = is_full or room < 0 or not kept.held_out
             if is_full:
-                kept.train = kept.train + kept.held_out
+                kept.train = [] if self.budget.is_zero else kept.train + kept.held_out
                 kept.held_out = []
 
     def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
@@ -152,6 +163,9 @@ class Memory:
 
     def _target(self, images: ImageSet) -> int:
         """The number of images that each class holds out: that of old classes, or by the budget."""
+        if self.budget.is_zero:
+            seen = self.classes.keys() | set(images.labels.tolist())
+            return self.most_held_out(len(seen))
         if self.classes:
             return max(len(kept.held_out) for kept in self.classes.values())
         num_classes = len(np.unique(images.labels))
@@ -175,7 +189,8 @@ class Memory:
             kept.held_out = kept.held_out + held_out.get(label, [])
         for kept in self.classes.values():
             num_train, num_held_out = self._fitting(kept, num_seen)
-            if num_train == 0 or (kept.held_out and num_held_out == 0):
+            is_lost = num_train == 0 and not self.budget.is_zero
+            if is_lost or (kept.held_out and num_held_out == 0):
                 raise UserError(
                     f"the memory is too small for {num_seen} classes of such images",
                     "raise {memory}",
@@ -190,6 +205,8 @@ class Memory:
             num_held_out = min(self.num_held_out(count), len(kept.held_out))
             return min(count - num_held_out, len(kept.train)), num_held_out
 
+        if self.budget.is_zero:
+            return 0, min(len(kept.held_out), self.most_held_out(num_seen))
         limit = self.images_per_class(num_seen)
         if limit is not None:
             return parts(min(limit, kept.num_images))

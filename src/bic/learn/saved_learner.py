@@ -12,7 +12,9 @@ from bic.errors import UserError
 from bic.foreign_files import parse_json
 from bic.learn.learning import Learning
 from bic.learn.memory import HELD_OUT, MEMORY_TYPES, TRAIN, Memory
+from bic.learn.moments import Moments
 from bic.learn.moved import upgraded
+from bic.learn.saved_moments import MOMENTS, moments_files, moments_names, read_moments
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
 from bic.model.version_files import is_versioned
@@ -25,15 +27,18 @@ def learner_files(learning: Learning, model: Model, memory: Memory) -> dict[str,
     """The files of a folder from which a learner can continue."""
     table = partial(_write_table, memory.to_table())
     settings = files.to_json(learning.model_dump(mode="json"))
-    return {**model_files(model), MEMORY: table, LEARNING: settings}
+    written = {**model_files(model), MEMORY: table, LEARNING: settings}
+    return written | moments_files(memory.moments)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="none")  # the images are compressed already
 
 
-def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model, pa.Table]:
-    """The settings, the model and the memory in a folder.
+def read_learner(
+    folder: Path, *, trust: bool = False
+) -> tuple[Learning, Model, pa.Table, Moments | None]:
+    """The settings, the model, the images and the moments of its memory in a folder.
 
     Raises UserError for a folder without a learner and for a damaged one.
     """
@@ -45,13 +50,15 @@ def read_learner(folder: Path, *, trust: bool = False) -> tuple[Learning, Model,
             f"{folder} has a model that cannot learn on: it was saved without its settings",
             "use a folder that Learner.save or this version's bic run has written",
         )
-    contents = files.read_folder(place, (DESCRIPTION, WEIGHTS, MEMORY, LEARNING))
+    names = (DESCRIPTION, WEIGHTS, MEMORY, LEARNING, *moments_names(place))
+    contents = files.read_folder(place, names)
     model = model_of(contents, place, trust=trust)
     learning = read_learning(contents[LEARNING], place)
     if learning.recipe.backbone != model.backbone:
         reason = "its settings name another backbone than its model"
         raise UserError(f"{place} is damaged ({reason})", files.AGAIN)
-    return learning, model, read_memory(contents[MEMORY], len(model.classes), place)
+    table = read_memory(contents[MEMORY], len(model.classes), place)
+    return learning, model, table, read_moments(contents.get(MOMENTS), model, place)
 
 
 def read_learning(content: bytes, place: Path) -> Learning:

@@ -5,6 +5,7 @@ from collections import deque
 from bic.data.batches import plain_batches
 from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet, join
+from bic.learn.exact_head import check_room, exact_head
 from bic.learn.exemplars import remember
 from bic.learn.lesson import Learned, Lesson
 from bic.learn.memory import Memory
@@ -30,7 +31,8 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     if lesson.resume is None:
         _check_readable(new_held_out)
     all_held_out = join([memory.held_out_images(), new_held_out], decode=decode_all)
-    train = join([new, memory.train_images()], decode=decode_all)
+    is_trained = before is None or not method.trains_once
+    train = join([new, memory.train_images()], decode=decode_all) if is_trained else new
     if method.sees_old_data == "network":
         assert step.everything is not None
         train = step.everything
@@ -39,8 +41,13 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     if before is not None and method.uses_teacher:
         teacher = Teacher(before.network, before.answer.teacher_correction)
     model = grown(lesson, before, train)
+    if method.answer == "ridge":
+        check_room(lesson, model)
     with lesson.timed("stage1"):
-        train_network(lesson, model, memory, train=train, new=new, before=before, teacher=teacher)
+        if is_trained:
+            train_network(
+                lesson, model, memory, train=train, new=new, before=before, teacher=teacher
+            )
     with lesson.timed("stage2"):
         if method.corrects and before is not None and teacher is not None:
             model.answer = corrected_answer(
@@ -49,7 +56,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     with lesson.timed("memory"):
         if method.keeps_exemplars:
             remember(lesson, model, memory, new=new, held_out=held_out)
-        model.answer = _final_answer(lesson, model, memory, before, all_held_out)
+        model.answer = _final_answer(lesson, model, memory, before, new, all_held_out)
         memory.release(generator(lesson.learning.seed, "who holds out"))
     return model, Learned(len(train), len(all_held_out), len(memory), lesson.seconds, held_out)
 
@@ -61,7 +68,12 @@ def _check_readable(images: ImageSet) -> None:
 
 
 def _final_answer(
-    lesson: Lesson, model: Model, memory: Memory, before: Model | None, held_out: ImageSet
+    lesson: Lesson,
+    model: Model,
+    memory: Memory,
+    before: Model | None,
+    new: ImageSet,
+    held_out: ImageSet,
 ) -> Answer:
     """The answer of a method that uses more than the head; otherwise the answer that there is."""
     if lesson.method.sees_old_data == "head":
@@ -70,4 +82,6 @@ def _final_answer(
         return NearestMean(means_of(lesson, model, memory.train_images()))
     if lesson.method.answer == "head and means":
         return head_and_means(lesson, model, memory, before=before, held_out=held_out)
+    if lesson.method.answer == "ridge":
+        return exact_head(lesson, model, memory, new=new, held_out=held_out)
     return model.answer

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bic.model.network import Network
+from bic.model.random_features import RandomFeatures
 
 Logits = TypeVar("Logits", Tensor, npt.NDArray[Any])
 
@@ -135,6 +136,37 @@ class RetrainedHead(Answer):
 
     def forward(self, outputs: Outputs) -> Tensor:
         return F.linear(outputs.features, self.weight, self.bias)
+
+
+class RidgeHead(Answer):
+    """The exact head: a linear map of random features. weight [classes, dim], bias [classes].
+
+    `penalty` is the ridge that the head was solved with; it is recorded and not used here.
+    """
+
+    kind = "ridge"
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self, expansion: RandomFeatures, weight: Tensor, bias: Tensor, penalty: float
+    ) -> None:
+        super().__init__()
+        self.expansion = expansion
+        self.penalty = penalty
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        return F.linear(self.expansion(outputs.features), self.weight, self.bias)
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "random_features": self.expansion.count,
+            "seed": self.expansion.seed,
+            "penalty": self.penalty,
+        }
 
 
 class PreviousNetwork(nn.Module):

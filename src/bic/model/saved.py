@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-import safetensors
-import safetensors.torch
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -27,13 +25,20 @@ from bic.model.answers import (
     PreviousNetwork,
     RawHead,
     RetrainedHead,
+    RidgeHead,
 )
 from bic.model.backbones import is_imported
 from bic.model.calibration import MAX_CERTAINTIES, Calibration
 from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
-from bic.model.tensor_files import read_tensors, refuse_odd_numbers, refuse_other_tensors
+from bic.model.random_features import RandomFeatures
+from bic.model.tensor_files import (
+    read_tensors,
+    refuse_odd_numbers,
+    refuse_other_tensors,
+    write_tensors,
+)
 from bic.model.version_files import is_versioned, read_live
 
 FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
@@ -43,6 +48,7 @@ MAX_SIZE = 8192  # pixels
 PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
 BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
 MAX_REASON = 200  # characters of the reason for which a model is refused
+MAX_RANDOM_FEATURES = 100_000
 TRIED_SIZE = 512  # pixels; a network for larger images is not tried out when it is loaded
 
 
@@ -69,6 +75,9 @@ class AnswerDescription(Strict):
     previous_correction: CorrectionDescription | None = None
     share: float = Field(0.0, ge=0, lt=1)
     blend: BlendDescription | None = None
+    random_features: int = Field(0, ge=0, le=MAX_RANDOM_FEATURES)
+    seed: int = Field(0, ge=0, lt=2**32)
+    penalty: float = Field(0.0, ge=0)
 
 
 class PreprocessingDescription(Strict):
@@ -131,16 +140,6 @@ def tensors(model: Model) -> Tensors:
     for name, tensor in model.answer.state_dict().items():
         named[f"answer.{name}"] = tensor
     return named
-
-
-def write_tensors(named: Tensors, path: Path) -> None:
-    """Write a safetensors file without copying the tensors. A full disk raises OSError."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
-    try:
-        safetensors.torch.save_file(contiguous, path)
-    except safetensors.SafetensorError as error:
-        raise OSError(str(error)) from error
-    path.chmod(path.parent.stat().st_mode & 0o666)  # the permissions of its folder
 
 
 def model_files(model: Model) -> dict[str, files.Content]:
@@ -306,6 +305,13 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
     if described.kind == RetrainedHead.kind:
         weight = _of_shape(state["weight"], shape).clone()
         return RetrainedHead(weight, _of_shape(state["bias"], shape[:1]).clone())
+    if described.kind == RidgeHead.kind:
+        num_features = shape[1]
+        # The shapes are compared before the matrix of random features is made.
+        weight = _of_shape(state["weight"], (shape[0], num_features + described.random_features))
+        bias = _of_shape(state["bias"], shape[:1])
+        expansion = RandomFeatures(num_features, described.random_features, described.seed)
+        return RidgeHead(expansion, weight.clone(), bias.clone(), described.penalty)
     if described.kind == HeadAndMeans.kind:
         has_previous = any(name.startswith(PREVIOUS) for name in state)
         return HeadAndMeans(

@@ -1,6 +1,7 @@
-"""Tensors in safetensors files that others made: what they hold is checked before it is used."""
+"""Tensors in safetensors files. What a file holds is checked before it is used."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import safetensors
 import safetensors.torch
@@ -9,6 +10,16 @@ from torch import Tensor
 
 MAX_HEADER_BYTES = 2**24  # names and shapes; those of an ensemble of 64 networks take 1 MB
 LENGTH_BYTES = 8  # of the header's length
+
+
+def write_tensors(named: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file without copying the tensors. A full disk raises OSError."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+    try:
+        safetensors.torch.save_file(contiguous, path)
+    except safetensors.SafetensorError as error:
+        raise OSError(str(error)) from error
+    path.chmod(path.parent.stat().st_mode & 0o666)  # the permissions of its folder
 
 
 def read_tensors(content: bytes) -> dict[str, Tensor]:

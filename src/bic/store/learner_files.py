@@ -7,13 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.torch
+import torch
 
 from bic import files
 from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
+from bic.learn.moments import Moments
 from bic.learn.saved_learner import LEARNING, parse_memory, read_learning
+from bic.learn.saved_moments import MOMENTS, parse_moments
 from bic.model.model import Model
 from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
 from bic.model.version_files import read_named, read_stored
@@ -27,11 +30,16 @@ def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
     for name, tensor in tensors(learner.model).items():
         named[name] = tensor.detach().cpu().contiguous()
     settings = files.to_json(learner.learning.model_dump(mode="json"))
-    return {
+    stored = {
         DESCRIPTION: store(folder, files.to_json(description(learner.model)), ".json"),
         WEIGHTS: store(folder, safetensors.torch.save(named), ".safetensors"),
         LEARNING: store(folder, settings, ".json"),
     }
+    if learner.memory.moments is not None:
+        # Single precision: every version has moments of its own, and they are large.
+        packed = learner.memory.moments.packed(torch.float32)
+        stored[MOMENTS] = store(folder, safetensors.torch.save(packed), ".safetensors")
+    return stored
 
 
 def store_memory(
@@ -69,7 +77,20 @@ def load_learner(folder: Path, version: Version, learner: Learner, *, trust: boo
     for position, record in enumerate(version.classes):
         if record.memory is not None:
             tables.append(_class_table(folder, record, position, tables[0].schema))
-    learner.restore(model, pa.concat_tables(tables))
+    learner.restore(model, pa.concat_tables(tables), _load_moments(folder, version, model))
+
+
+def _load_moments(folder: Path, version: Version, model: Model) -> Moments | None:
+    if MOMENTS not in version.files:
+        content = None
+        path = folder / version.files[WEIGHTS].name
+    else:
+        content = read_named(folder, version, MOMENTS)
+        path = folder / version.files[MOMENTS].name
+    try:
+        return parse_moments(content, model)
+    except ValueError as error:
+        raise DamagedError(path, f"moments: {error}") from error
 
 
 def load_model(folder: Path, version: Version, *, trust: bool) -> Model:

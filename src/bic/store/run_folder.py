@@ -16,9 +16,10 @@ from bic.foreign_files import parse_json
 from bic.learn.learner import Learner
 from bic.learn.lesson import Checkpoint
 from bic.learn.saved_learner import MEMORY, learner_files, read_memory
+from bic.learn.saved_moments import MOMENTS, moments_names, read_moments
 from bic.learn.stage1 import STAGE1
-from bic.model.saved import DESCRIPTION, WEIGHTS, model_of, write_tensors
-from bic.model.tensor_files import read_tensors
+from bic.model.saved import DESCRIPTION, WEIGHTS, model_of
+from bic.model.tensor_files import read_tensors, write_tensors
 from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__
 
@@ -153,7 +154,8 @@ class RunFolder:
             if not numbers:
                 return 0
             folder = self.checkpoints / f"step-{max(numbers)}"
-        contents = files.read_folder(folder, (DESCRIPTION, WEIGHTS, MEMORY))
+        names = (DESCRIPTION, WEIGHTS, MEMORY, *moments_names(folder))
+        contents = files.read_folder(folder, names)
         # A backbone is imported only if it is the one that the user asked for.
         requested = learner.learning.recipe.backbone
         model = model_of(contents, folder, trust=_names_backbone(contents[DESCRIPTION], requested))
@@ -162,7 +164,8 @@ class RunFolder:
                 f"{folder} holds a model with the backbone {model.backbone}, not {requested}",
                 files.AGAIN,
             )
-        learner.restore(model, read_memory(contents[MEMORY], len(model.classes), folder))
+        table = read_memory(contents[MEMORY], len(model.classes), folder)
+        learner.restore(model, table, read_moments(contents.get(MOMENTS), model, folder))
         return len(model.classes_per_step)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:

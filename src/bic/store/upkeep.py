@@ -20,6 +20,7 @@ from bic.model.version_files import (
 from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
 from bic.store.class_names import check_name, composed, retired_name
 from bic.store.learn_report import counted, listed
+from bic.store.retired_rows import without_rows
 from bic.store.seen_images import without_classes
 from bic.store.version_writer import (
     DEFAULT_KEEP,
@@ -212,11 +213,12 @@ def _changed(
         rest = without_classes(folder, file, gone)
         learned.append(file if rest is None else store(folder, rest, ".parquet"))
     described = store(folder, _described(folder, version, records), ".json")
+    emptied = without_rows(folder, version, gone) if gone else {}
     changed = replace(
         version,
         classes=tuple(records),
         learned=tuple(learned),
-        files={**version.files, DESCRIPTION: described},
+        files={**version.files, DESCRIPTION: described, **emptied},
     )
     return store_version(folder, changed)
 

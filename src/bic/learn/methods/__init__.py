@@ -15,6 +15,7 @@ FILES = (
     "distill",
     "bic",
     "bic_means",
+    "ridge",
     "bic_trained",
     "fc_retrain",
     "joint",

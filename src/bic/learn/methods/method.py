@@ -40,12 +40,14 @@ class Method:
     loss: Loss
     uses_teacher: bool = True
     keeps_exemplars: bool = True
+    needs_exemplars: bool = True  # False: it learns as well with a memory of 0
     corrects: bool = False  # holds images out and fits a correction on them
     # "trained" fits on the same number of trained images, to show why that fails (Fig. 5).
     corrects_on: Literal["held out", "trained"] = "held out"
-    answer: Literal["head", "nearest mean", "head and means"] = "head"
+    answer: Literal["head", "nearest mean", "head and means", "ridge"] = "head"
     sees_old_data: Literal["never", "head", "network"] = "never"
     starts_afresh: bool = False  # new weights in every step
+    trains_once: bool = False  # the network is trained in the first step only, or not at all
     after_training: AfterTraining | None = None  # from the second step on
     balanced_phase: bool = False  # EEIL's fine-tuning, same number of images per class
 
@@ -63,6 +65,11 @@ class Method:
     gives_probabilities: bool = True  # whether the softmax of its final logits means anything
     in_demo: bool = True
     listed: bool = True  # False: made for one experiment of the paper
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether some images of every class are never trained on."""
+        return self.corrects or self.answer == "ridge"
 
     @property
     def is_upper_bound(self) -> bool:
