@@ -170,11 +170,11 @@ def expected_counts(method: Method, number: int) -> tuple[int, int, int]:
     if not method.keeps_exemplars:
         return NUM_TRAIN * num_new, 0, 0
     exemplars = BUDGET // num_old if num_old else 0  # 18 and 9 per old class
-    if not method.corrects:
+    if not method.holds_out:
         return NUM_TRAIN * num_new + exemplars * num_old, 0, BUDGET
     held_out = {1: 5, 2: 5, 3: 2}[number]  # ⌊0.3 · 18⌋, ⌊0.3 · 18⌋, ⌊0.3 · 9⌋ per class
     num_train = (NUM_TRAIN - held_out) * num_new
-    if num_old:
+    if num_old and not method.trains_once:
         num_train += (exemplars - held_out) * num_old
     return num_train, held_out * (num_old + num_new), BUDGET
 

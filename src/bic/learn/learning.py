@@ -94,9 +94,12 @@ class Learning(Settings):
         return _resolved(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _enough_held_out(self) -> Self:
-        if not self.held_out and find_method(self.method).corrects:
+    def _enough_images(self) -> Self:
+        method = find_method(self.method)
+        if not self.held_out and method.corrects:
             raise ValueError(f"held_out must be more than 0 for {self.method}, got 0")
+        if self.memory.is_zero and method.keeps_exemplars and method.needs_exemplars:
+            raise ValueError(f"memory must be more than 0 for {self.method}, got 0")
         return self
 
     @property

@@ -31,6 +31,6 @@ METHOD = replace(
     settings=RidgeSettings,
     in_demo=False,
     colour="#332288",
-    marker="*",
-    symbol="star",
+    marker="d",
+    symbol="diamond-tall",
 )
