@@ -48,7 +48,7 @@ def test_not_one_byte_of_a_retired_class_stays(tmp_path: Path) -> None:
     assert model.check().damages == ()
 
 
-@pytest.mark.parametrize("method", ["bic", "icarl", "eeil"])
+@pytest.mark.parametrize("method", ["bic", "icarl", "eeil", "ridge"])
 def test_a_retired_class_is_never_predicted_in_any_version(tmp_path: Path, method: str) -> None:
     model = taught(tmp_path / "m", method)
     model.retire("a", "e")

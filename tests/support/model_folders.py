@@ -21,15 +21,17 @@ from bic.model.answers import (
     PreviousNetwork,
     RawHead,
     RetrainedHead,
+    RidgeHead,
 )
 from bic.model.network import Network
+from bic.model.random_features import RandomFeatures
 
 CLASSES = ("ant", "bee", "cat", "dog", "eel")
 CLASSES_PER_STEP = (2, 3)
 NUM_FEATURES = {"mlp": 128, "mlp+mlp": 256, "small": 256}
 ANSWERS = (
     *("head", "corrected", "nearest mean", "retrained", "blended", "blended twice"),
-    *("head and means", "blended head and means"),
+    *("head and means", "blended head and means", "ridge"),
 )
 GREY = Preprocessing(channels=1, size=8)
 
@@ -55,6 +57,10 @@ def answer_for(kind: str, backbone: str, preprocessing: Preprocessing) -> Answer
         return NearestMean(torch.randn(len(CLASSES), num_features))
     if kind == "retrained":
         return RetrainedHead(torch.randn(len(CLASSES), num_features), torch.randn(len(CLASSES)))
+    if kind == "ridge":
+        expansion = RandomFeatures(num_features, 10, seed=3)
+        weight = torch.randn(len(CLASSES), num_features + 10)
+        return RidgeHead(expansion, weight, torch.randn(len(CLASSES)), penalty=0.1)
     if kind == "head and means":
         return HeadAndMeans(
             torch.randn(len(CLASSES), num_features),

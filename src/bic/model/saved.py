@@ -4,112 +4,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from bic import files
-from bic.class_names import name_problem
-from bic.data.preprocessing import Preprocessing
 from bic.errors import BicError, UserError
 from bic.foreign_files import parse_json, refuse_unpacking
-from bic.model.answers import (
-    Answer,
-    Blend,
-    BlendedHead,
-    CorrectedHead,
-    Correction,
-    HeadAndMeans,
-    NearestMean,
-    PreviousNetwork,
-    RawHead,
-    RetrainedHead,
-    RidgeHead,
-)
 from bic.model.backbones import is_imported
-from bic.model.calibration import MAX_CERTAINTIES, Calibration
+from bic.model.build import ModelDescription, build_model
 from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
-from bic.model.network import Network
-from bic.model.random_features import RandomFeatures
-from bic.model.tensor_files import (
-    read_tensors,
-    refuse_odd_numbers,
-    refuse_other_tensors,
-    write_tensors,
-)
+from bic.model.tensor_files import read_tensors, refuse_odd_numbers, write_tensors
 from bic.model.version_files import is_versioned, read_live
 
 FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
-MAX_SIZE = 8192  # pixels
-PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
 BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
 MAX_REASON = 200  # characters of the reason for which a model is refused
-MAX_RANDOM_FEATURES = 100_000
-TRIED_SIZE = 512  # pixels; a network for larger images is not tried out when it is loaded
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-
-class CorrectionDescription(Strict):
-    alpha: float
-    beta: float
-    num_old: int = Field(ge=0)
-
-
-class BlendDescription(Strict):
-    head: float
-    means: float
-    correction: CorrectionDescription
-
-
-class AnswerDescription(Strict):
-    kind: str
-    correction: CorrectionDescription | None = None
-    teacher_correction: CorrectionDescription | None = None
-    previous_correction: CorrectionDescription | None = None
-    share: float = Field(0.0, ge=0, lt=1)
-    blend: BlendDescription | None = None
-    random_features: int = Field(0, ge=0, le=MAX_RANDOM_FEATURES)
-    seed: int = Field(0, ge=0, lt=2**32)
-    penalty: float = Field(0.0, ge=0)
-
-
-class PreprocessingDescription(Strict):
-    channels: int = Field(ge=1)
-    size: int | None = Field(None, ge=1, le=MAX_SIZE)
-    resize: int | None = Field(None, ge=1, le=MAX_SIZE)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        """Images are grey or RGB, and are not enlarged after the cut."""
-        if self.size is not None and self.channels not in (1, 3):
-            raise ValueError("images have 1 or 3 channels")
-        if self.resize is not None and (self.size is None or self.size > self.resize):
-            raise ValueError("size must be at most resize")
-        return self
-
-
-class CalibrationDescription(Strict):
-    temperature: float
-    certainties: tuple[float, ...] = Field(min_length=1, max_length=MAX_CERTAINTIES)
-    num_images: int = Field(ge=1)
-
-
-class ModelDescription(Strict):
-    format: int
-    classes: list[str] = Field(min_length=1)
-    classes_per_step: list[int]
-    backbone: str
-    preprocessing: PreprocessingDescription
-    answer: AnswerDescription
-    calibration: CalibrationDescription | None = None
-    retired: list[int] = []
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -201,7 +114,7 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
                 "pass {trust} if you trust where it comes from",
             )
         refuse_odd_numbers(named)
-        model = _build(checked, named, trust=trust)
+        model = build_model(checked, named, trust=trust)
         side = checked.preprocessing.size or 1
         refuse_unpacking(place, len(content[WEIGHTS]), BYTES_PER_PIXEL * side**2)
         return model
@@ -227,147 +140,3 @@ def _refusing_damage(place: Path) -> Iterator[None]:
 
 def _damaged(place: Path, reason: str) -> UserError:
     return UserError(f"{place} is damaged or not a model ({reason})", "copy or train it again")
-
-
-def _build(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
-    num_classes = len(checked.classes)
-    if sum(checked.classes_per_step) != num_classes or min(checked.classes_per_step) < 0:
-        raise ValueError("its steps and its classes disagree")
-    num_outputs = len(named["network.head.weight"])
-    if num_outputs != num_classes:
-        raise ValueError(f"{num_classes} class names for {num_outputs} outputs")
-    problem = name_problem(checked.classes)
-    if problem is not None:
-        raise ValueError(problem)
-    retired = set(checked.retired)
-    if not retired < set(range(num_classes)) or len(retired) < len(checked.retired):
-        raise ValueError("its retired classes are not among its classes, or are all of them")
-    preprocessing = Preprocessing(**checked.preprocessing.model_dump())
-    network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
-    model = Model(
-        network,
-        checked.backbone,
-        preprocessing,
-        classes=checked.classes,
-        classes_per_step=checked.classes_per_step,
-        retired=checked.retired,
-    )
-    model.answer = _answer(checked.answer, _under(named, "answer."), model, trust=trust)
-    if checked.calibration is not None:
-        model.calibration = Calibration(**checked.calibration.model_dump())
-    return model
-
-
-def _network(
-    backbone: str, preprocessing: Preprocessing, state: Tensors, *, trust: bool
-) -> Network:
-    """A network with these weights. Their shapes are compared before any memory is allocated."""
-    num_classes, num_features = state["head.weight"].shape
-    if tuple(state["mean"].shape) != (preprocessing.channels,):
-        raise ValueError("its preprocessing does not fit its weights")
-    channels = preprocessing.channels
-    size = preprocessing.size
-
-    def build(num_features: int | None) -> Network:
-        return Network(
-            backbone, channels=channels, image_size=size, num_features=num_features, trust=trust
-        )
-
-    # The user trusts an imported backbone. A network for large images takes too much memory to try.
-    is_tried = not is_imported(backbone) and (size is None or size <= TRIED_SIZE)
-    if not is_imported(backbone):
-        # A forward pass on the meta device imports parts of torch that take a second to import.
-        with torch.device("meta"):
-            described = build(num_features if is_tried else None)
-            expected = dict(described.state_dict())
-            expected["head.weight"] = torch.empty(num_classes, described.num_features)
-            expected["head.bias"] = torch.empty(num_classes)
-        refuse_other_tensors(state, expected, backbone)
-        if not num_features:
-            raise ValueError(f"its weights are not those of the backbone {backbone}")
-    network = build(num_features)
-    network.head.grow(num_classes)
-    network.load_state_dict(state)
-    if is_tried and network.measure_features(backbone, channels, size) != num_features:
-        raise ValueError(f"its weights are not those of the backbone {backbone}")
-    return network
-
-
-def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust: bool) -> Answer:
-    shape = (len(model.classes), model.network.num_features)
-    if described.kind == RawHead.kind:
-        return RawHead()
-    if described.kind == CorrectedHead.kind:
-        return CorrectedHead(_needed(described.correction, shape[0]))
-    # Cloned below, because a tensor in a file's buffer may not be aligned.
-    if described.kind == NearestMean.kind:
-        return NearestMean(_of_shape(state["means"], shape).clone())
-    if described.kind == RetrainedHead.kind:
-        weight = _of_shape(state["weight"], shape).clone()
-        return RetrainedHead(weight, _of_shape(state["bias"], shape[:1]).clone())
-    if described.kind == RidgeHead.kind:
-        num_features = shape[1]
-        # The shapes are compared before the matrix of random features is made.
-        weight = _of_shape(state["weight"], (shape[0], num_features + described.random_features))
-        bias = _of_shape(state["bias"], shape[:1])
-        expansion = RandomFeatures(num_features, described.random_features, described.seed)
-        return RidgeHead(expansion, weight.clone(), bias.clone(), described.penalty)
-    if described.kind == HeadAndMeans.kind:
-        has_previous = any(name.startswith(PREVIOUS) for name in state)
-        return HeadAndMeans(
-            _of_shape(state["means"], shape).clone(),
-            _blend(described.blend, shape[0]),
-            correction=_correction(described.correction, shape[0]),
-            teacher_correction=_correction(described.teacher_correction, shape[0]),
-            previous=_previous(described, state, model, trust=trust) if has_previous else None,
-        )
-    if described.kind == BlendedHead.kind:
-        return BlendedHead(
-            _previous(described, state, model, trust=trust),
-            _needed(described.correction, shape[0]),
-            _correction(described.teacher_correction, shape[0]),
-        )
-    raise ValueError(f"unknown answer {described.kind!r}")
-
-
-def _previous(
-    described: AnswerDescription, state: Tensors, model: Model, *, trust: bool
-) -> PreviousNetwork:
-    network = _network(model.backbone, model.preprocessing, _under(state, PREVIOUS), trust=trust)
-    if not 1 <= network.num_classes <= len(model.classes):
-        raise ValueError("its previous network knows more classes than it does, or none")
-    correction = _correction(described.previous_correction, network.num_classes)
-    return PreviousNetwork(network, correction, described.share)
-
-
-def _of_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"a tensor has the shape {list(tensor.shape)}, not {list(shape)}")
-    if tensor.dtype != torch.float32:
-        raise ValueError(f"a tensor has the type {tensor.dtype}, not {torch.float32}")
-    return tensor
-
-
-def _needed(described: CorrectionDescription | None, num_classes: int) -> Correction:
-    if described is None:
-        raise ValueError("its answer has no correction")
-    if described.num_old > num_classes:
-        raise ValueError("its correction has more old classes than there are classes")
-    return Correction(**described.model_dump())
-
-
-def _blend(described: BlendDescription | None, num_classes: int) -> Blend:
-    if described is None:
-        raise ValueError("its answer has no blend")
-    correction = _needed(described.correction, num_classes)
-    return Blend(described.head, described.means, correction)
-
-
-def _correction(described: CorrectionDescription | None, num_classes: int) -> Correction | None:
-    return None if described is None else _needed(described, num_classes)
-
-
-def _under(named: Tensors, prefix: str) -> Tensors:
-    """The tensors whose names start with `prefix`, without it."""
-    start = len(prefix)
-    return {name[start:]: tensor for name, tensor in named.items() if name.startswith(prefix)}

@@ -87,7 +87,7 @@ def refuse_changes(asked: Mapping[str, Any], learning: Learning, folder: Path) -
     for name, value in asked.items():
         recorded = SETTINGS[name](learning)
         if name == "memory":
-            value = checked(Learning, {"memory": value}).memory
+            value = checked(Learning, {"memory": value, "method": learning.method}).memory
         if name == "recipe":
             recorded, value = _recipes(recorded.model_dump(), value)
         if value != recorded:
