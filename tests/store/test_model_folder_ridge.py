@@ -15,7 +15,7 @@ WEIGHTS = "weights.safetensors"
 
 
 def taught(folder: Path, *lessons: str) -> ModelFolder:
-    model = toy_model(folder, method="ridge")
+    model = toy_model(folder, method="ridge", random_features=50)
     for classes in lessons:
         learn(model, classes)
     return model
@@ -43,7 +43,7 @@ def test_a_model_is_learned_in_lessons_and_predicts_the_same_when_it_is_opened_a
     assert accuracy(model) > 0.8
     assert np.array_equal(probabilities(open_model(tmp_path / "m")), probabilities(model))
     stored = tensors_of(tmp_path / "m", MOMENTS)
-    assert stored["counts"].tolist() == [17.0] * 6  # 24 images, of which 7 are held out
+    assert stored["counts"].tolist() == [17.0] * 4 + [21.0] * 2  # of 24 images each
     assert stored["scatter"].dtype == np.float32
     assert model.check().damages == ()
 
@@ -76,15 +76,15 @@ def test_a_retired_class_leaves_no_row_in_any_version(tmp_path: Path) -> None:
 
 
 def test_only_held_out_images_are_kept_with_a_memory_of_zero(tmp_path: Path) -> None:
-    model = toy_model(tmp_path / "m", method="ridge", memory=0)
+    model = toy_model(tmp_path / "m", method="ridge", memory=0, random_features=50)
     learn(model, "abc")
     learn(model, "def")
-    assert [(summary.kept, summary.held_out) for summary in model.classes()] == [(0, 7)] * 6
+    assert [(summary.kept, summary.held_out) for summary in model.classes()] == [(7, 7)] * 6
     assert accuracy(model) > 0.8
 
 
 def test_nothing_is_kept_without_held_out_images(tmp_path: Path) -> None:
-    model = toy_model(tmp_path / "m", method="ridge", memory=0, held_out=0)
+    model = toy_model(tmp_path / "m", method="ridge", memory=0, held_out=0, random_features=50)
     report = learn(model, "abc")
     learn(model, "def")
     assert report.memory_images == 0
@@ -112,7 +112,8 @@ def test_damaged_moments_are_named(tmp_path: Path) -> None:
 
 
 def test_a_learner_is_saved_with_its_moments_in_double_precision(tmp_path: Path) -> None:
-    settings = Learning(method="ridge", recipe="demo", memory=48, held_out=0.3)
+    own = {"random_features": 50}
+    settings = Learning(method="ridge", recipe="demo", memory=48, held_out=0.3, method_settings=own)
     learner = Learner(settings)
     learner.learn(*images_of("abc"))
     learner.save(tmp_path / "saved")

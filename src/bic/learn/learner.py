@@ -22,7 +22,7 @@ from bic.errors import UserError
 from bic.learn.labels import numbered
 from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
-from bic.learn.memory import Memory
+from bic.learn.memory import ClassMemory, Memory
 from bic.learn.methods import find_method
 from bic.learn.moments import Moments
 from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
@@ -119,6 +119,9 @@ class Learner:
         self._memory = self._empty_memory(model.preprocessing)
         self._memory.load_table(memory)
         self._memory.moments = moments
+        if self.method.keeps_exemplars:
+            for position in model.active:  # of which some may have no exemplars
+                self._memory.classes.setdefault(position, ClassMemory())
         self._model = model.to(self.device)
 
     def learn(

@@ -47,9 +47,12 @@ def store_memory(
 ) -> dict[int, StoredFile]:
     """Write the exemplars of each class to a file of its own, and return the files by class.
 
-    Classes in `unchanged` keep the file that they have.
+    Classes in `unchanged` keep the file that they have. A class without exemplars has no file.
     """
-    changed = [label for label in memory.classes if label not in unchanged]
+    changed = []
+    for label, kept in memory.classes.items():
+        if label not in unchanged and kept.num_images:
+            changed.append(label)
     contents = [_encoded_class(memory, label) for label in changed]
     stored = store_all(folder, contents, ".parquet")
     return {**unchanged, **dict(zip(changed, stored, strict=True))}

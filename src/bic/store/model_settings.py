@@ -26,6 +26,7 @@ SETTINGS: dict[str, Callable[[Learning], Any]] = {
     "backbone": lambda learning: learning.recipe.backbone,
     "epochs": lambda learning: learning.recipe.epochs,
     "seed": lambda learning: learning.seed,
+    "random_features": lambda learning: getattr(learning.method_settings, "random_features", None),
 }
 
 
@@ -45,6 +46,9 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     table = {"name": chosen} if isinstance(chosen, str) else dict(chosen)
     if image_size is not None:
         table["image_size"] = image_size
+    random_features = values.pop("random_features", None)
+    if random_features is not None:
+        values["method_settings"] = {"random_features": random_features}
     return checked(Learning, {**values, "recipe": table})
 
 
