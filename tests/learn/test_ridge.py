@@ -1,11 +1,12 @@
 """The exact head agrees with scikit-learn's ridge regression, and treats classes equally."""
 
 import numpy as np
+import pytest
 import torch
 from sklearn.linear_model import Ridge
 
 from bic.learn.moments import Moments
-from bic.learn.ridge import PENALTIES, SCALE, Regression
+from bic.learn.ridge import PENALTIES, SCALE, Regression, best_of
 
 
 def blobs(
@@ -95,6 +96,13 @@ def test_the_penalty_is_the_one_with_the_smallest_loss_on_held_out_images() -> N
     losses = {penalty: loss(penalty) for penalty in PENALTIES}
     assert chosen.penalty == min(losses, key=losses.__getitem__)
     assert losses[chosen.penalty] < min(losses[PENALTIES[0]], losses[PENALTIES[-1]])
+
+
+@pytest.mark.parametrize("num_values", [2, 5, 10, 11, 12])
+def test_every_minimum_is_found(num_values: int) -> None:
+    values = [float(place) for place in range(num_values)]
+    for lowest in values:
+        assert best_of(values, lambda value, lowest=lowest: abs(value - lowest)) == lowest
 
 
 def test_features_that_are_all_equal_can_be_solved() -> None:
