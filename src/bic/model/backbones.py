@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bic.errors import UserError, unknown
+from bic.model.lite import VARIANTS, lite
 
 MAX_MEMBERS = 64  # of an ensemble
 
@@ -213,6 +214,7 @@ BACKBONES: dict[str, Builder] = {
     "small": small,
     "mlp": mlp,
 }
+PRETRAINED = tuple(VARIANTS)  # backbones that come with weights
 
 
 def is_imported(name: str) -> bool:
@@ -221,11 +223,12 @@ def is_imported(name: str) -> bool:
 
 
 def build_backbone(
-    name: str, *, channels: int, image_size: int | None, trust: bool = True
+    name: str, *, channels: int, image_size: int | None, trust: bool = True, weights: bool = True
 ) -> nn.Module:
     """A backbone by name, by `module:function`, or an ensemble as in `fast+fast`.
 
-    The function is called with (channels, image_size). It is imported only with `trust`.
+    The function is called with (channels, image_size). It is imported only with `trust`. A
+    pretrained backbone gets its weights unless `weights` is false.
     """
     if "+" in name:
         names = name.split("+")
@@ -241,17 +244,22 @@ def build_backbone(
         members = []
         for member in names:
             members.append(
-                build_backbone(member, channels=channels, image_size=image_size, trust=trust)
+                build_backbone(
+                    member, channels=channels, image_size=image_size, trust=trust, weights=weights
+                )
             )
         return Ensemble(members)
     if is_imported(name):
         if not trust:
             raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
         return _import_backbone(name, channels, image_size)
-    if name not in BACKBONES:
-        raise unknown("backbone", name, [*BACKBONES, "module:function"])
+    if name not in BACKBONES and name not in PRETRAINED:
+        raise unknown("backbone", name, [*BACKBONES, *PRETRAINED, "module:function"])
     if image_size is None and name != "mlp":
         raise UserError(f"the {name} network takes square images", "use {backbone=mlp} for vectors")
+    if name in PRETRAINED:
+        is_meta = torch.get_default_device().type == "meta"
+        return lite(name, channels, image_size, weights=weights and not is_meta)
     return BACKBONES[name](channels, image_size)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bic.compute.seeding import seeded
 from bic.errors import UserError
 from bic.model.backbones import Ensemble, Whitening, build_backbone
+from bic.model.pretrained import pretrained_of
 
 
 class Head(nn.Module):
@@ -43,7 +44,7 @@ class Network(nn.Module):
     """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
 
     `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of
-    the form `module:function` to be imported.
+    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights.
     """
 
     mean: Tensor
@@ -57,12 +58,13 @@ class Network(nn.Module):
         image_size: int | None,
         num_features: int | None = None,
         trust: bool = True,
+        weights: bool = True,
     ) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         self.backbone = build_backbone(
-            backbone, channels=channels, image_size=image_size, trust=trust
+            backbone, channels=channels, image_size=image_size, trust=trust, weights=weights
         )
         if num_features is None:
             num_features = self.measure_features(backbone, channels, image_size)
@@ -114,7 +116,15 @@ class Network(nn.Module):
         return self.head.weight.device
 
     def prepare(self, images: Tensor) -> None:
-        """Measure normalisation and whitening on images of the first step. Both stay fixed."""
+        """Measure normalisation and whitening on images of the first step. Both stay fixed.
+
+        A pretrained backbone knows the mean and the std of its images. They are not measured.
+        """
+        known = [pretrained_of(member) for member in self._members()]
+        if known[0] is not None:
+            self.mean.copy_(torch.tensor(known[0].mean))
+            self.std.copy_(torch.tensor(known[0].std))
+            return
         values = images.double()
         dims = [dim for dim in range(images.ndim) if dim != 1]
         self.mean.copy_(values.mean(dims))

@@ -271,7 +271,12 @@ def _network(
 
     def build(num_features: int | None) -> Network:
         return Network(
-            backbone, channels=channels, image_size=size, num_features=num_features, trust=trust
+            backbone,
+            channels=channels,
+            image_size=size,
+            num_features=num_features,
+            trust=trust,
+            weights=False,
         )
 
     # The user trusts an imported backbone. A network for large images takes too much memory to try.
