@@ -56,7 +56,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
 
 def _check_readable(images: ImageSet) -> None:
     """Decode all images once: a broken held-out image must be found before training starts."""
-    if images.pixels is None:
+    if images.is_decoded:
         deque(plain_batches(images), maxlen=0)
 
 

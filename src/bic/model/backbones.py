@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError, unknown
-from bic.model.lite import VARIANTS, lite
+from bic.model.lite import VARIANTS, lite, lite_input
+from bic.model.pretrained import LITE, Pretrained
 
 MAX_MEMBERS = 64  # of an ensemble
 
@@ -214,7 +216,26 @@ BACKBONES: dict[str, Builder] = {
     "small": small,
     "mlp": mlp,
 }
-PRETRAINED = tuple(VARIANTS)  # backbones that come with weights
+
+
+def pretrained_input(name: str) -> Pretrained | None:
+    """What a pretrained backbone asks of its images. None if it asks for nothing."""
+    first = name.partition("+")[0]
+    return lite_input(VARIANTS[first]) if first in VARIANTS else None
+
+
+def preprocessing_for(
+    name: str, image_size: int | None, resize: int | None
+) -> Preprocessing | None:
+    """The preprocessing of a new model with a pretrained backbone.
+
+    None for all other backbones: they take images as they are.
+    """
+    known = pretrained_input(name)
+    if known is None:
+        return None
+    size = image_size or known.size
+    return Preprocessing(channels=3, size=size, resize=resize, bicubic=known.bicubic)
 
 
 def is_imported(name: str) -> bool:
@@ -253,11 +274,11 @@ def build_backbone(
         if not trust:
             raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
         return _import_backbone(name, channels, image_size)
-    if name not in BACKBONES and name not in PRETRAINED:
-        raise unknown("backbone", name, [*BACKBONES, *PRETRAINED, "module:function"])
+    if name not in BACKBONES and name not in LITE:
+        raise unknown("backbone", name, [*BACKBONES, *LITE, "module:function"])
     if image_size is None and name != "mlp":
         raise UserError(f"the {name} network takes square images", "use {backbone=mlp} for vectors")
-    if name in PRETRAINED:
+    if name in LITE:
         is_meta = torch.get_default_device().type == "meta"
         return lite(name, channels, image_size, weights=weights and not is_meta)
     return BACKBONES[name](channels, image_size)

@@ -120,14 +120,16 @@ class Block(nn.Module):
         return out.add_(x) if self.is_residual else out
 
 
+def lite_input(variant: Variant) -> Pretrained:
+    return Pretrained(mean=(127.0,) * 3, std=(128.0,) * 3, size=variant.size, bicubic=True)
+
+
 class Lite(nn.Module):
     """The network of a variant without its classifier: images → the mean over the last map."""
 
     def __init__(self, variant: Variant, image_size: int) -> None:
         super().__init__()
-        self.pretrained = Pretrained(
-            mean=(127.0,) * 3, std=(128.0,) * 3, size=variant.size, bicubic=True
-        )
+        self.pretrained = lite_input(variant)
         stem = convolution(3, STEM, side=image_size, kernel=3, stride=2)
         layers: list[nn.Module] = [*stem, nn.ReLU6(inplace=True)]
         side = math.ceil(image_size / 2)
@@ -172,7 +174,7 @@ def load_weights(network: Lite, name: str, variant: Variant) -> None:
     try:
         package = importlib.import_module(variant.package)
     except ImportError as error:
-        raise missing_extra(f"the weights of {name}", "pretrained") from error
+        raise missing_extra(f"the weights of {name} are", "pretrained") from error
     try:
         path = getattr(package, variant.weights).get_model_file_path()
         found = torch.load(path, map_location="cpu", weights_only=True)
