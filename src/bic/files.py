@@ -92,9 +92,12 @@ def write_folder(path: Path, contents: Mapping[str, Content]) -> None:
         _sync(temporary)
 
 
-def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, bytes]:
+def read_folder(
+    path: Path, names: Iterable[str] | None = None, *, optional: Iterable[str] = ()
+) -> dict[str, bytes]:
     """The content of files in a folder that `write_folder` wrote: the named files, or all.
 
+    `optional` names more files, which the folder may lack.
     Nothing outside the folder is read, not even through a symbolic link. Raises UserError if a file
     is missing or has changed.
     """
@@ -102,6 +105,7 @@ def read_folder(path: Path, names: Iterable[str] | None = None) -> dict[str, byt
     try:
         checksums = read_json_file(path / CHECKSUMS, follow_links=False)
         wanted = list(checksums if names is None else names)
+        wanted += [name for name in optional if name in checksums and name not in wanted]
         expected = {name: str(checksums[name]) for name in wanted}
         for name in wanted:
             if Path(name).name != name:

@@ -331,7 +331,7 @@ def test_wrong_settings_are_one_sentence(settings: dict[str, Any], problem: str)
 
 
 def test_the_quickest_precision_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bic.learn.learner.quickest_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr("bic.learn.learner.measured_precision", lambda *_: "bfloat16")
     learner = Learner(Learning(recipe="demo", memory=20, precision="quickest"))
     learner.learn(zeros(20, 8, 8), PAIR)
     assert learner.learning.precision == "bfloat16"

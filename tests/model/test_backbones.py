@@ -9,6 +9,7 @@ from torch import nn
 from bic import UserError
 from bic.model.backbones import BACKBONES, build_backbone
 from bic.model.network import Network
+from bic.model.pretrained import LITE
 
 
 def num_parameters(module: nn.Module) -> int:
@@ -99,7 +100,7 @@ def test_unknown_backbone_suggests_the_closest_name() -> None:
     with pytest.raises(UserError) as caught:
         Network("resnet23", channels=3, image_size=32)
     assert caught.value.problem == "unknown backbone 'resnet23'"
-    known = ", ".join([*BACKBONES, "module:function"])
+    known = ", ".join([*BACKBONES, *LITE, "module:function"])
     assert caught.value.remedy == f"did you mean 'resnet32'? Known: {known}"
 
 

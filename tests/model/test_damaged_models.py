@@ -152,7 +152,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         "was written by a newer version of bic; upgrade bic",
     ),
     "a newer format with other fields": (
-        written("model.json", b'{"format": 3, "labels": ["cat"]}'),
+        written("model.json", b'{"format": 4, "labels": ["cat"]}'),
         "was written by a newer version of bic; upgrade bic",
     ),
     "an infinite format": (
@@ -168,7 +168,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         "is damaged or not a model",
     ),
     "a newer format without anything else": (
-        written("model.json", b'{"format": 3}'),
+        written("model.json", b'{"format": 4}'),
         "was written by a newer version of bic; upgrade bic",
     ),
     "three million classes": (described(name_three_million_classes), "JSON of "),

@@ -66,11 +66,11 @@ def test_model_folder_holds_three_readable_files(tmp_path: Path) -> None:
     assert names == ["checksums.json", "model.json", "weights.safetensors"]
     described = json.loads((tmp_path / "model" / "model.json").read_text())
     assert described == {
-        "format": 2,
+        "format": 3,
         "classes": list(CLASSES),
         "classes_per_step": [2, 3],
         "backbone": "mlp",
-        "preprocessing": {"channels": 1, "size": 8, "resize": None},
+        "preprocessing": {"channels": 1, "size": 8, "resize": None, "bicubic": False},
         "answer": {
             "kind": "blended head",
             "correction": {"alpha": 0.7, "beta": -0.3, "num_old": 2},

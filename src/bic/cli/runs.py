@@ -54,10 +54,11 @@ def run(
     backbone: Annotated[
         Text,
         flag(
-            "resnet32, resnet18, fast, wide, strokes, small, mlp or module:function; fast+fast is "
-            "an ensemble of two."
+            "resnet32, resnet18, fast, wide, strokes, small, mlp, lite0, lite2 or module:function; "
+            "fast+fast is an ensemble of two."
         ),
     ] = None,
+    tune: Annotated[bool | None, flag("Train a pretrained backbone too.")] = None,
     label: Annotated[Text, flag("Label column of Parquet files or CIFAR-100.")] = None,
     classes: Annotated[
         Text, flag("Only these classes: cat,dog, or a text file with one name per line.")
@@ -107,6 +108,7 @@ def run(
         "seed": seed,
         "epochs": epochs,
         "backbone": backbone,
+        "tune": tune,
         "label": label,
         "classes": classes,
         "skip_bad": skip_bad,

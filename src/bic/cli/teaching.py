@@ -35,6 +35,7 @@ def learn(
     backbone: Annotated[
         Text, flag("The network, such as resnet32; by default the recipe's.")
     ] = None,
+    tune: Annotated[bool, flag("Train a pretrained backbone too.")] = False,
     seed: Annotated[Number, flag("Seed of every random draw.")] = None,
     max_drop: Annotated[
         float, Parameter(help="Points by which the accuracy on old classes may fall.")
@@ -87,6 +88,7 @@ def learn(
         exemplars=exemplars,
         epochs=epochs,
         backbone=backbone,
+        tune=tune or None,
         seed=seed,
     )
     report = taught.learn(

@@ -18,7 +18,9 @@ def computing_in(precision: str, device: torch.device | str) -> AbstractContextM
     return torch.autocast(device_type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def quickest_precision(network: nn.Module, images: Tensor, progress: Progress, device: str) -> str:
+def quickest_precision(
+    network: nn.Module, images: Tensor, progress: Progress, device: str, *, rounds: int = ROUNDS
+) -> str:
     """`bfloat16` if training on this batch is faster in it, else `float32`. The choice is shown.
 
     CPUs with native bfloat16 train up to twice as fast in it; others are many times slower.
@@ -27,7 +29,7 @@ def quickest_precision(network: nn.Module, images: Tensor, progress: Progress, d
         supported = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         return "bfloat16" if supported else "float32"
     seconds = {"float32": float("inf"), "bfloat16": float("inf")}
-    for _ in range(ROUNDS):  # alternating, so that other work on the machine slows both down
+    for _ in range(rounds):  # alternating, so that other work on the machine slows both down
         for precision in seconds:
             with computing_in(precision, device):
                 measured = seconds_per_image(network, images)

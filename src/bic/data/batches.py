@@ -47,7 +47,7 @@ class Batches:
         self.batch_size = batch_size
         self.augmentation = augmentation
         self.pinned = pinned
-        self.workers = batches_ahead() if images.pixels is None else workers
+        self.workers = batches_ahead() if images.is_decoded else workers
         self.labels = torch.from_numpy(images.labels)
         self.world = world()
         self.may_break = images.may_break
@@ -105,6 +105,12 @@ class Batches:
             sides = augmentation.random_resize
             cuts = random_cuts(len(indices), sides, draws, flip=augmentation.flip)
             augmentation = augmentation.model_copy(update={"flip": False})  # the cuts are mirrored
+        features = self.images.features
+        if features is not None and features.mirrored is not None and augmentation.flip:
+            rows = torch.from_numpy(indices)
+            is_mirrored = torch.from_numpy(draws.random(len(indices)) < 0.5)
+            mixed = torch.where(is_mirrored[:, None], features.mirrored[rows], features.plain[rows])
+            return mixed.float(), indices
         images, readable = self.images.take_readable(indices, cuts, decode=decode_all)
         return augment(images, augmentation, draws), readable
 
@@ -157,6 +163,6 @@ def plain_batches(
     parts = [shard[start : start + batch_size] for start in starts]
     take = partial(images.take_readable, decode=decode_all)
     makers = [partial(take, indices) for indices in parts]
-    workers = batches_ahead() if images.pixels is None else 0
+    workers = batches_ahead() if images.is_decoded else 0
     batches = ahead(makers, workers)
     return ((pixels, indices) for pixels, indices in batches if len(indices))

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bic.data.images import ImageSet
@@ -12,6 +11,7 @@ from bic.errors import UserError
 
 # Pillow's weights of red, green and blue when it converts to grey (ITU-R 601), in 1/65536.
 LUMA = (19595, 38470, 7471)
+ENLARGED_BYTES = 2**28  # of enlarged images; more than that are enlarged each time they are used
 
 
 def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
@@ -28,7 +28,7 @@ def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
     height, width = (max(size, round(side * scale)) for side in pixels.shape[2:])
     top = (height - size) // 2
     left = (width - size) // 2
-    scaled = F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True)
+    scaled = images.preprocessing.interpolated(pixels, (height, width))
     square = scaled[:, :, top : top + size, left : left + size]
     square = square.contiguous(memory_format=torch.channels_last)
     return replace(images, pixels=square, preprocessing=replace(images.preprocessing, size=size))
@@ -63,12 +63,26 @@ def fitted(images: ImageSet, preprocessing: Preprocessing) -> ImageSet:
         raise _other_kind(images, "images")
     if images.preprocessing == preprocessing:
         return images
+    images = replace(images, features=None)
     if images.files is not None:
         return replace(images, preprocessing=preprocessing, pixels=None)
     assert images.pixels is not None
+    if _is_completed_later(images.pixels, preprocessing):
+        return replace(images, preprocessing=preprocessing)
     pixels = _with_channels(images.pixels, preprocessing.channels)
-    square = resized(replace(images, pixels=pixels), preprocessing.size, preprocessing.resize)
+    own = replace(images.preprocessing, bicubic=preprocessing.bicubic)
+    converted = replace(images, pixels=pixels, preprocessing=own)
+    square = resized(converted, preprocessing.size, preprocessing.resize)
     return replace(square, preprocessing=preprocessing)
+
+
+def _is_completed_later(pixels: Tensor, preprocessing: Preprocessing) -> bool:
+    """Whether images stay grey and small in memory, because enlarged ones would be too large."""
+    count, channels, height, width = pixels.shape
+    size = preprocessing.size or 0
+    num_bytes = count * preprocessing.channels * size**2
+    fits = height == width <= size and channels <= preprocessing.channels
+    return fits and num_bytes > ENLARGED_BYTES and preprocessing.resize in (None, size)
 
 
 def _other_kind(images: ImageSet, wanted: str) -> UserError:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,21 @@ Indices = npt.NDArray[np.int64]
 PIXELS_IN_MEMORY = 4 * 2**30  # bytes; larger sets are decoded each time they are used
 
 
+@dataclass(frozen=True)
+class Features:
+    """What a frozen network computed of images, float16 [n, dim].
+
+    `mirrored` has the features of the mirrored images, for training that mirrors half of them.
+    """
+
+    plain: Tensor
+    mirrored: Tensor | None = None
+
+    def select(self, rows: Tensor) -> "Features":
+        mirrored = None if self.mirrored is None else self.mirrored[rows]
+        return Features(self.plain[rows], mirrored)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
     """Labelled images, as pixels in memory, as encoded files, or both.
@@ -32,7 +47,9 @@ class ImageSet:
     `labels` is int64 [n]. `pixels` is uint8 [n, channels, height, width] in channels-last layout,
     or float32 [n, dim] for vectors. `files` are decoded through `preprocessing` each time they are
     used. A set with both trains on `pixels` and stores `files` in the memory. With `skip_bad`,
-    broken files are left out when they are decoded.
+    broken files are left out when they are decoded. Square `pixels` may be grey or smaller than
+    `preprocessing` says: they are converted when they are used. A set with `features` gives these
+    in place of pixels.
     """
 
     labels: Labels
@@ -40,6 +57,7 @@ class ImageSet:
     pixels: Tensor | None = None
     files: Sequence[File] | None = None
     skip_bad: bool = False
+    features: Features | None = None
 
     def __post_init__(self) -> None:
         lengths = [len(part) for part in (self.pixels, self.files) if part is not None]
@@ -51,15 +69,24 @@ class ImageSet:
     @property
     def may_break(self) -> bool:
         """Whether images may be left out when they are decoded."""
-        return self.skip_bad and self.pixels is None
+        return self.skip_bad and self.is_decoded
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether files have to be decoded to use the images."""
+        return self.pixels is None and self.features is None
 
     def take(self, indices: Indices, *, decode: Decode = decode_files) -> Tensor:
         """The pixels of some images, uint8 [len(indices), channels, size, size].
 
+        A set with features returns those, float32 [len(indices), dim].
         `decode` decodes the files. Raises UserError for a file that cannot be read.
         """
+        rows = torch.from_numpy(np.asarray(indices, dtype=np.int64))
+        if self.features is not None:
+            return self.features.plain[rows].float()
         if self.pixels is not None:
-            return self.pixels[torch.from_numpy(np.asarray(indices, dtype=np.int64))]
+            return self.preprocessing.completed(self.pixels[rows])
         assert self.files is not None
         pixels, _ = decode([self.files[index] for index in indices], self.preprocessing)
         return pixels
@@ -72,7 +99,7 @@ class ImageSet:
         `cuts` has one crop per image; by default the central square is used. All images are
         returned unless the set has `skip_bad`. `decode` decodes the files.
         """
-        if self.pixels is not None and cuts is None:
+        if self.features is not None or (self.pixels is not None and cuts is None):
             return self.take(indices), indices
         files: list[File]
         if self.files is None:
@@ -104,9 +131,12 @@ class ImageSet:
 
     def select(self, indices: Indices) -> Self:
         indices = np.asarray(indices, dtype=np.int64)
-        pixels = None if self.pixels is None else self.pixels[torch.from_numpy(indices)]
+        rows = torch.from_numpy(indices)
+        pixels = None if self.pixels is None else self.pixels[rows]
         files = None if self.files is None else [self.files[index] for index in indices]
-        return replace(self, labels=self.labels[indices], pixels=pixels, files=files)
+        features = None if self.features is None else self.features.select(rows)
+        labels = self.labels[indices]
+        return replace(self, labels=labels, pixels=pixels, files=files, features=features)
 
     def of_classes(self, classes: Sequence[int], *, first: int = 0) -> Self:
         """The images of `classes[first:]`. Their new labels are positions in `classes`."""
@@ -142,16 +172,56 @@ def join(sets: Sequence[ImageSet], *, decode: Decode = decode_files) -> ImageSet
     if len(parts) == 1:
         return parts[0]
     labels = np.concatenate([part.labels for part in parts])
-    files = [file for part in parts for file in part.files or ()]
+    files: Sequence[File] = [file for part in parts for file in part.files or ()]
+    features = _joined_features([part.features for part in parts])
+    if features is None:
+        parts = [replace(part, features=None) for part in parts]
     pixels = None
-    if any(part.pixels is not None for part in parts):
+    if features is None and any(part.pixels is not None for part in parts):
         pixels = torch.cat([part.take(part.everything, decode=decode) for part in parts])
+    elif features is not None and len(files) < len(labels):
+        files = _EncodedLater(parts)
     return ImageSet(
         labels=labels,
         preprocessing=parts[0].preprocessing,
         pixels=pixels,
         files=files if len(files) == len(labels) else None,
         skip_bad=any(part.skip_bad for part in parts),
+        features=features,
+    )
+
+
+class _EncodedLater(Sequence[bytes]):
+    """The images of several sets as encoded bytes, each encoded when it is asked for."""
+
+    def __init__(self, parts: Sequence[ImageSet]) -> None:
+        self.places = [(part, index) for part in parts for index in range(len(part))]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [part.encoded(place) for part, place in self.places[index]]
+        part, place = self.places[index]
+        return part.encoded(place)
+
+
+def _joined_features(parts: Sequence[Features | None]) -> Features | None:
+    """The features of all images, if all images have them."""
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts):
+        return None
+    mirrored = [part.mirrored for part in present if part.mirrored is not None]
+    return Features(
+        torch.cat([part.plain for part in present]),
+        torch.cat(mirrored) if len(mirrored) == len(parts) else None,
     )
 
 

@@ -46,6 +46,7 @@ class Preprocessing:
     channels: int
     size: int | None = None
     resize: int | None = None
+    bicubic: bool = False  # scale bicubically, not bilinearly
 
     def decode(self, encoded: bytes, cut: Cut | None = None) -> Tensor:
         """Pixels, uint8 [channels, size, size]. A vector saved as .npy is returned unchanged.
@@ -84,13 +85,31 @@ class Preprocessing:
         top, left, length = cut.square(self.size, height, width)
         square = _as_batch(pixels[top : top + length, left : left + length])
         if length != self.size:
-            size = (self.size, self.size)
-            square = F.interpolate(square, size=size, mode="bilinear", antialias=True)
+            square = self.interpolated(square, (self.size, self.size))
         elif not cut.mirrored:
             square = square.clone()  # the decoder uses its buffer again
         if cut.mirrored:
             square = square.flip(3)
         return square[0]
+
+    def interpolated(self, images: Tensor, size: tuple[int, int]) -> Tensor:
+        """Images [n, channels, h, w], uint8, scaled to another height and width."""
+        mode = "bicubic" if self.bicubic else "bilinear"
+        return F.interpolate(images, size=size, mode=mode, antialias=True)
+
+    def completed(self, images: Tensor) -> Tensor:
+        """Square images in memory that are grey or too small, as the network sees them.
+
+        images [n, channels, side, side], uint8. Images that fit and vectors are returned unchanged.
+        """
+        if images.ndim != 4 or self.size is None:
+            return images
+        if images.shape[1] < self.channels:
+            images = images.expand(-1, self.channels, -1, -1)
+            images = images.contiguous(memory_format=torch.channels_last)
+        if images.shape[2] < self.size:
+            images = self.interpolated(images, (self.size, self.size))
+        return images
 
     def _central_cut(self) -> Cut:
         assert self.size is not None

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from bic.errors import UserError
 from bic.foreign_files import read_regular_file
 from bic.lab.protocol import Defaults, Protocol, defaults_for
-from bic.learn.learning import Learning, MemoryBudget
+from bic.learn.learning import Learning, MemoryBudget, default_recipe
 from bic.learn.moved import refuse_moved
 from bic.learn.recipe import MOST_EPOCHS, Recipe
 from bic.settings import Settings, checked, known_paths, one_sentence
@@ -35,6 +35,7 @@ class RunConfig(Settings):
     recipe: dict[str, Any] = Field({})  # its name, and the settings that differ
     method_settings: dict[str, Any] = Field({})  # settings that only this method has
     backbone: str | None = None
+    tune: bool | None = None  # train a pretrained backbone too
     epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, ge=0, lt=1)
@@ -154,17 +155,21 @@ def learning_for(
     config: RunConfig,
     *,
     defaults: Defaults | None = None,
-    default_recipe: str = "fast",
+    default_recipe_name: str = "fast",
     num_classes: int | None = None,
 ) -> Learning:
     """The learning that a request asks for, with the protocol's defaults for what it leaves out."""
     defaults = defaults or defaults_for(config.dataset)
-    name = config.recipe.get("name") or ("demo" if config.dataset == "digits" else default_recipe)
+    name = config.recipe.get("name")
+    if name is None:
+        otherwise = "demo" if config.dataset == "digits" else default_recipe_name
+        name = default_recipe(config.backbone, tune=bool(config.tune), otherwise=otherwise)
     values = {
         "method": config.method or defaults.method,
         "recipe": {**config.recipe, "name": name},
         "method_settings": config.method_settings,
         "backbone": config.backbone,
+        "tune": config.tune,
         "epochs": config.epochs,
         "memory": config.memory or MemoryBudget(images=defaults.memory),
         "held_out": defaults.held_out if config.held_out is None else config.held_out,

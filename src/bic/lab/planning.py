@@ -4,7 +4,6 @@ import torch
 
 from bic.compute.compiling import worth_compiling
 from bic.compute.distributed import gathered_objects, world
-from bic.compute.precision import quickest_precision
 from bic.compute.seeding import seeded
 from bic.data.images import Dataset
 from bic.errors import UserError
@@ -13,9 +12,10 @@ from bic.lab.protocol import Protocol, defaults_for
 from bic.lab.steps import check_order, check_step_sizes, step_sizes
 from bic.learn.effort import images_trained_on, update_cost
 from bic.learn.learning import Learning
+from bic.learn.measured_precision import measured_precision, timed_network
 from bic.learn.methods import find_method
 from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
-from bic.model.network import Network, compiled_forward, fresh_network
+from bic.model.network import Network, compiled_forward
 from bic.progress import Progress
 
 FEW_PIXELS = 200_000 * 32**2  # over all epochs; with fewer, a measurement saves no time
@@ -37,7 +37,7 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     learning = learning_for(
         config,
         defaults=defaults,
-        default_recipe="fast" if dataset.image_size else "vectors",
+        default_recipe_name="fast" if dataset.image_size else "vectors",
         num_classes=num_classes,
     )
     learning = learning.with_recipe(image_size=dataset.image_size)
@@ -94,8 +94,8 @@ def measured(
         elif recorded is not None:
             choice = recorded.learning.precision
         else:
-            network, batch = _network_and_batch(learning, plan.protocol.step_sizes[0], dataset)
-            choice = quickest_precision(network, batch, progress, device)
+            num_classes = plan.protocol.step_sizes[0]
+            choice = measured_precision(learning, dataset.train, num_classes, progress, device)
         everywhere = set(gathered_objects(choice))
         precision = "bfloat16" if everywhere == {"bfloat16"} else "float32"
         learning = learning.with_recipe(precision=precision)
@@ -112,6 +112,8 @@ def _worth_compiling(
     protocol: Protocol, learning: Learning, dataset: Dataset, progress: Progress, device: str
 ) -> bool:
     """Whether the run finishes sooner with its network compiled."""
+    if learning.recipe.frozen:
+        return False
     method = find_method(learning.method)
     num_exemplars = learning.memory.images
     if num_exemplars is None:
@@ -127,7 +129,7 @@ def _worth_compiling(
     is_short = num_images * (dataset.image_size or 1) ** 2 <= FEW_PIXELS
     if is_short or device != "cpu" or learning.precision == "bfloat16":
         return False
-    network, batch = _network_and_batch(learning, protocol.step_sizes[0], dataset)
+    network, batch = timed_network(learning, dataset.train, protocol.step_sizes[0])
     return worth_compiling(
         network,
         batch,
@@ -136,19 +138,3 @@ def _worth_compiling(
         update_cost=update_cost(method),
         progress=progress,
     )
-
-
-def _network_and_batch(
-    learning: Learning, num_classes: int, dataset: Dataset
-) -> tuple[Network, torch.Tensor]:
-    """An untrained network and a batch of images, to time an update with."""
-    preprocessing = dataset.train.preprocessing
-    network = fresh_network(
-        learning.recipe.backbone,
-        channels=preprocessing.channels,
-        image_size=preprocessing.size,
-        num_classes=num_classes,
-    )
-    first = dataset.train.everything[: learning.recipe.batch_size]
-    images, _ = dataset.train.take_readable(first)
-    return network.train(), images

@@ -5,6 +5,7 @@ import io
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bic.compute.distributed import (
     world,
 )
 from bic.data.decode_pool import count_cpus, decoding, default_processes
+from bic.data.fitting import fitted
 from bic.data.images import Dataset
 from bic.data.open import open_dataset
 from bic.errors import UserError
@@ -31,7 +33,9 @@ from bic.learn.learner import Learner
 from bic.learn.lesson import Learned
 from bic.learn.methods import find_method
 from bic.model.answers import HeadAndMeans
+from bic.model.backbones import preprocessing_for
 from bic.model.evaluate import evaluate, forgetting
+from bic.model.feature_folder import MAX_BYTES, FeatureFolder, user_cache
 from bic.model.model import Model
 from bic.progress import Progress
 from bic.store.results import BlendResult, Result, StepResult, check_predictions
@@ -89,17 +93,22 @@ def _check_count(name: str, count: int | None, *, minimum: int) -> None:
 def open_for(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
     """The data set that a request names, in the form that its recipe needs."""
     recipe = learning_for(config).recipe
-    return open_dataset(
+    wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
+    dataset = open_dataset(
         config.dataset,
         None if data is None else Path(data),
-        image_size=recipe.image_size,
+        image_size=recipe.image_size if wanted is None else None,
         resize=recipe.resize,
         label=config.label,
         classes=config.classes,
         skip_bad=config.skip_bad,
-        keep_files=recipe.augmentation.random_resize is not None,
+        keep_files=recipe.frozen or recipe.augmentation.random_resize is not None,
         progress=progress,
     )
+    if wanted is None:
+        return dataset
+    train = fitted(dataset.train, wanted)
+    return replace(dataset, train=train, test=fitted(dataset.test, wanted))
 
 
 def _run(
@@ -184,7 +193,7 @@ def _workers(count: int | None, dataset: Dataset, device: str) -> tuple[int, int
     If training uses all CPU cores, one more thread costs a sixth of the speed. Preparing batches in
     the training thread costs one hundredth.
     """
-    if dataset.train.pixels is None:
+    if dataset.train.is_decoded:
         return 1, default_processes(device) if count is None else count
     if count is None:
         count = 0 if device == "cpu" else 1
@@ -207,6 +216,8 @@ def _learn_all(
         _refuse_other_model(learner.model, plan, folder, dataset, order)
     for step_result in steps:
         check_predictions(folder.path, step_result)
+    if learner.learning.recipe.frozen:
+        dataset = _with_features(learner, dataset)
     num_steps = len(protocol.step_sizes)
     every_step = protocol_steps(
         dataset,
@@ -234,6 +245,15 @@ def _learn_all(
     result = _result(plan, learner.model, steps, complete=True)
     folder.save_result(result)
     return result
+
+
+def _with_features(learner: Learner, dataset: Dataset) -> Dataset:
+    """The data with the features of the frozen backbone, which the user's cache keeps."""
+    fingerprint = learner.fingerprint(dataset.train)
+    cache = FeatureFolder(user_cache(), fingerprint, learner.progress, max_bytes=MAX_BYTES)
+    train = learner.featured(dataset.train, cache=cache)
+    test = learner.featured(dataset.test, cache=cache, for_training=False)
+    return replace(dataset, train=train, test=test)
 
 
 def _refuse_other_model(

@@ -26,14 +26,16 @@ def remember(
     limit = memory.images_per_class(len(model.active))
     if limit is None:
         limit = len(candidates)
-    ranked = {}
-    for label, best in rank(lesson, model, candidates, limit).items():
-        ranked[label] = files_of(candidates, best)
+    best_of = rank(lesson, model, candidates, limit)
+    ranked = {label: files_of(candidates, best) for label, best in best_of.items()}
     images = lesson.step.train
     held_out_files = {}
     for label, rows in by_class(images.labels[held_out]).items():
         held_out_files[label] = list(files_of(images, held_out[rows]))
+    memory.features.add(candidates.select(np.concatenate(list(best_of.values()))))
+    memory.features.add(images.select(held_out))
     memory.store(ranked, held_out_files)
+    memory.forget_features()
 
 
 def rank(lesson: Lesson, model: Model, images: ImageSet, limit: int) -> dict[int, Indices]:

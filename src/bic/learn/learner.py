@@ -12,26 +12,29 @@ import pyarrow as pa
 
 from bic import files
 from bic.compute.devices import check_device
-from bic.compute.precision import quickest_precision
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
 from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
 from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.learn.frozen import complete_features, featured, frozen_network
 from bic.learn.labels import numbered
 from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
+from bic.learn.measured_precision import measured_precision
 from bic.learn.memory import ClassMemory, Memory
 from bic.learn.methods import find_method
 from bic.learn.moments import Moments
 from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
 from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
+from bic.model.backbones import preprocessing_for
 from bic.model.calibrate import calibrate
 from bic.model.calibration import Calibration
+from bic.model.frozen_features import FeatureCache, fingerprint
 from bic.model.model import Model
-from bic.model.network import fresh_network
+from bic.model.network import Network
 from bic.progress import Progress
 
 
@@ -67,6 +70,7 @@ class Learner:
         self.workers = workers
         self._model: Model | None = None
         self._memory: Memory | None = None
+        self._frozen: Network | None = None  # of a new model, before its first step
 
     @property
     def model(self) -> Model:
@@ -151,10 +155,20 @@ class Learner:
         """
         step = self._make_step(images, labels, classes, everything)
         if self.learning.precision == "quickest":
-            self.learning = self._with_quickest_precision(step)
+            num_classes = int(step.train.labels.max()) + 1
+            precision = measured_precision(
+                self.learning, step.train, num_classes, self.progress, self.device
+            )
+            self.learning = self.learning.with_recipe(precision=precision)
         memory = copy.deepcopy(self._memory)
         if memory is None:
             memory = self._empty_memory(step.train.preprocessing)
+        frozen = None
+        if self.learning.recipe.frozen:
+            everything = None if step.everything is None else self.featured(step.everything)
+            step = replace(step, train=self.featured(step.train), everything=everything)
+            frozen = self._frozen_network(step.train)
+            complete_features(self.learning, frozen, memory, self.progress)
         lesson = Lesson(
             learning=self.learning,
             step=step,
@@ -164,11 +178,39 @@ class Learner:
             workers=self.workers,
             resume=resume,
             save=save,
+            frozen=frozen,
         )
         model, learned = learn_step(lesson, self._model, memory)
         self._model = model
         self._memory = memory
         return learned
+
+    def featured(
+        self, images: ImageSet, *, cache: FeatureCache | None = None, for_training: bool = True
+    ) -> ImageSet:
+        """The readable images with the features of a frozen backbone.
+
+        If the backbone is not frozen, the images are returned as they are. The features of mirrored
+        images are computed only `for_training`.
+        """
+        if not self.learning.recipe.frozen or images.features is not None:
+            return images
+        network = self._frozen_network(images)
+        return featured(
+            self.learning, network, images, self.progress, cache=cache, for_training=for_training
+        )
+
+    def fingerprint(self, images: ImageSet) -> str:
+        """What identifies the features that the frozen backbone computes of such images."""
+        network = self._frozen_network(images)
+        return fingerprint(network, images.preprocessing, self.learning.precision)
+
+    def _frozen_network(self, images: ImageSet) -> Network:
+        if self._model is not None:
+            return self._model.network
+        if self._frozen is None:
+            self._frozen = frozen_network(self.learning, images, self.device)
+        return self._frozen
 
     def calibrate(self, held_out: ImageSet | None = None) -> Calibration | None:
         """Calibrate the model on images that were never trained on, and return the calibration.
@@ -191,20 +233,6 @@ class Learner:
             preprocessing,
             held_out_limit=self.learning.held_out_limit,
         )
-
-    def _with_quickest_precision(self, step: Step) -> Learning:
-        """The settings with the precision that trains fastest on these images here."""
-        preprocessing = step.train.preprocessing
-        network = fresh_network(
-            self.learning.recipe.backbone,
-            channels=preprocessing.channels,
-            image_size=preprocessing.size,
-            num_classes=int(step.train.labels.max()) + 1,
-        )
-        first = step.train.everything[: self.learning.recipe.batch_size]
-        batch, _ = step.train.take_readable(first)
-        precision = quickest_precision(network, batch, self.progress, self.device)
-        return self.learning.with_recipe(precision=precision)
 
     def _make_step(
         self,
@@ -234,13 +262,17 @@ class Learner:
     def _images(self, images: Images) -> ImageSet:
         """The images in the form that the model takes."""
         recipe = self.learning.recipe
+        wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
         if self._model is not None:
-            image_set = as_model_input(images, self._model.preprocessing)
+            wanted = self._model.preprocessing
+        if wanted is not None:
+            image_set = as_model_input(images, wanted)
         else:
             image_set = as_image_set(images, image_size=recipe.image_size, resize=recipe.resize)
         if image_set.preprocessing.size is None and not holds_vectors(image_set):
             raise UserError("images must be square", "set {recipe.image_size=32} to resize them")
-        if isinstance(images, ImageSet) or recipe.augmentation.random_resize is not None:
+        is_used_once = recipe.frozen or recipe.augmentation.random_resize is not None
+        if isinstance(images, ImageSet) or is_used_once:
             return image_set
         return in_memory(image_set, decode=decode_all)  # decoded once, not in every epoch
 

@@ -12,6 +12,7 @@ from bic.learn.methods.method import Method, MethodSettings
 from bic.learn.moved import refuse_moved
 from bic.learn.recipe import Recipe
 from bic.learn.recipes import RECIPES
+from bic.model.pretrained import is_pretrained
 from bic.settings import Settings, checked, known_paths, one_sentence
 
 DEFAULT_METHOD = "bic-means"
@@ -57,13 +58,13 @@ class Learning(Settings):
     `recipe` is a name, a mapping of its `name` and the settings that differ, or a Recipe, which is
     used as it is, without the changes that some methods make to recipes.
     `backbone`, `epochs` and `precision` change these settings of the recipe; `epochs` also scales
-    the epochs of the first step and of EEIL's fine-tuning.
+    the epochs of the first step and of EEIL's fine-tuning. `tune` trains a pretrained backbone too.
 
     >>> Learning(recipe="fast", memory=2000, epochs=10).recipe.first_epochs
     16
     """
 
-    SHORT_FORMS = ("backbone", "epochs", "precision")
+    SHORT_FORMS = ("backbone", "epochs", "precision", "tune")
 
     method: str = DEFAULT_METHOD  # a name in METHODS
     recipe: Recipe  # a name in RECIPES, or a Recipe
@@ -116,7 +117,8 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(values)
     method = find_method(str(values.get("method", DEFAULT_METHOD)))
     short = {name: values.pop(name, None) for name in ("backbone", "epochs", "precision")}
-    recipe = values.get("recipe") or "fast"
+    tune = values.pop("tune", None)
+    recipe = values.get("recipe") or default_recipe(short["backbone"], tune=bool(tune))
     own = values.get("method_settings") or {}
     for name, value, kinds in (
         ("recipe", recipe, (str, Mapping, Recipe)),
@@ -138,9 +140,18 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
             if settings.get(name):
                 settings[name] = max(1, round(settings[name] * epochs / chosen["epochs"]))
     chosen |= {name: value for name, value in short.items() if value is not None}
+    if tune:
+        chosen["frozen"] = False
     values["recipe"] = checked(Recipe, chosen, under="recipe.")
     values["method_settings"] = checked(method.settings, own, under="method_settings.")
     return values
+
+
+def default_recipe(backbone: str | None, *, tune: bool, otherwise: str = "fast") -> str:
+    """The recipe if none is named: one for photographs if the backbone is pretrained."""
+    if backbone is None or not is_pretrained(str(backbone)):
+        return "photos-tune" if tune and backbone is None else otherwise
+    return "photos-tune" if tune else "photos"
 
 
 def recipe_for(

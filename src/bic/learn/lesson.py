@@ -13,6 +13,7 @@ from bic.data.images import ImageSet, Indices
 from bic.learn.learning import Learning
 from bic.learn.methods import find_method
 from bic.learn.methods.method import Method
+from bic.model.network import Network
 from bic.progress import Progress
 from bic.randomness import generator
 
@@ -64,6 +65,7 @@ class Lesson:
     """One step, the settings to learn it with, and where it runs.
 
     `resume` continues an interrupted step. `save` is called with a checkpoint after every epoch.
+    `frozen` is the network with a frozen backbone, on whose features the step is learned.
     """
 
     learning: Learning
@@ -74,6 +76,7 @@ class Lesson:
     workers: int = 1
     resume: Checkpoint | None = None
     save: Callable[[Checkpoint], None] | None = None
+    frozen: Network | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from bic.data.image_files import name_of
 from bic.data.images import ImageSet, Indices, Labels
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.learn.exemplar_features import ExemplarFeatures
 from bic.learn.learning import MemoryBudget
 from bic.learn.moments import Moments
 
@@ -20,6 +21,7 @@ from bic.learn.moments import Moments
 TRAIN = "train"
 HELD_OUT = "held out"
 MEMORY_TYPES = {"class": pa.int64(), "part": pa.string(), "rank": pa.int64(), "image": pa.binary()}
+FEATURES = {"features": pa.binary()}  # of a frozen network; the files of other memories lack them
 ROUNDING = 1e-9  # so that 0.1 · 20 is 2 and not 1.9999…
 
 
@@ -62,6 +64,7 @@ class Memory:
         self.preprocessing = preprocessing
         self.classes: dict[int, ClassMemory] = {}
         self.moments: Moments | None = None
+        self.features = ExemplarFeatures()
 
     def __len__(self) -> int:
         return sum(kept.num_images for kept in self.classes.values())
@@ -87,7 +90,10 @@ class Memory:
             labels += [label] * len(images)
             files += images
         return ImageSet(
-            labels=np.array(labels, dtype=np.int64), preprocessing=self.preprocessing, files=files
+            labels=np.array(labels, dtype=np.int64),
+            preprocessing=self.preprocessing,
+            files=files,
+            features=self.features.of(files),
         )
 
     def images_per_class(self, num_seen: int) -> int | None:
@@ -198,6 +204,12 @@ class Memory:
             kept.train = kept.train[:num_train]
             kept.held_out = kept.held_out[:num_held_out]
 
+    def forget_features(self) -> None:
+        """Forget the features of images that are not in the memory."""
+        self.features.keep_only(
+            image for kept in self.classes.values() for image in kept.train + kept.held_out
+        )
+
     def _fitting(self, kept: ClassMemory, num_seen: int) -> tuple[int, int]:
         """The numbers of train and held-out images that fit into a class's share of the budget."""
 
@@ -221,24 +233,33 @@ class Memory:
         return 0, 0
 
     def to_table(self) -> pa.Table:
-        """All images with class, part and rank; the format of the memory on disk."""
-        columns: dict[str, list[object]] = {"class": [], "part": [], "rank": [], "image": []}
+        """All images with class, part and rank, and with features if there are any.
+
+        This is the format of the memory on disk.
+        """
+        types = {**MEMORY_TYPES, **(FEATURES if self.features.views else {})}
+        columns: dict[str, list[object]] = {name: [] for name in types}
         for label, kept in self.classes.items():
             for part, files in ((TRAIN, kept.train), (HELD_OUT, kept.held_out)):
                 columns["class"] += [label] * len(files)
                 columns["part"] += [part] * len(files)
                 columns["rank"] += range(len(files))
                 columns["image"] += files
-        return pa.table(columns, schema=pa.schema(MEMORY_TYPES))
+                if self.features.views:
+                    columns["features"] += map(self.features.encoded, files)
+        return pa.table(columns, schema=pa.schema(types))
 
     def load_table(self, table: pa.Table) -> None:
         """Restore what `to_table` returned."""
         self.classes = {}
         columns = (table[name].to_pylist() for name in ("class", "part", "image"))
-        for label, part, file in zip(*columns, strict=True):
+        has_features = "features" in table.column_names
+        features = table["features"].to_pylist() if has_features else [None] * len(table)
+        for label, part, file, encoded in zip(*columns, features, strict=True):
             kept = self.classes.setdefault(label, ClassMemory())
             files = kept.train if part == TRAIN else kept.held_out
             files.append(file)
+            self.features.load(file, encoded)
 
 
 def _readable(images: ImageSet, members: Indices, count: int) -> Indices:

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from bic.data.augmentation import Augmentation
+from bic.model.pretrained import can_be_frozen
 from bic.settings import LARGEST, Settings
 
 MOST_EPOCHS = 1_000_000
@@ -72,6 +73,9 @@ class Recipe(Settings):
     optimiser: Optimiser = Optimiser()
     schedule: Schedule = Schedule()
     augmentation: Augmentation = Augmentation()
+    # A pretrained backbone is not trained. Its features are computed once for every image and, with
+    # augmentation.flip, once for the mirrored image. No other augmentation is used.
+    frozen: bool = False
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -79,6 +83,14 @@ class Recipe(Settings):
         sides += self.augmentation.random_resize or ()
         if sides and (self.image_size is None or self.image_size > min(sides)):
             raise ValueError("image_size must be given and at most resize and random_resize")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_frozen(self) -> Self:
+        if self.frozen and not can_be_frozen(self.backbone):
+            raise ValueError(
+                f"frozen needs a pretrained backbone, such as lite2, got {self.backbone}"
+            )
         return self
 
     def in_step(self, *, afresh: bool) -> Self:

@@ -102,7 +102,46 @@ VECTORS = Recipe(
     schedule=Schedule(kind="triangle", warmup=0.2),
 )
 
+# Photographs, on the features of a network that was trained on ImageNet.
+PHOTOS = Recipe(
+    name="photos",
+    backbone="lite2",
+    frozen=True,
+    epochs=20,
+    batch_size=64,
+    learning_rate=0.1,
+    precision="quickest",
+    image_size=224,
+    optimiser=Optimiser(momentum=0.9, nesterov=True, weight_decay=5e-4),
+    schedule=Schedule(kind="triangle", warmup=0.2),
+    augmentation=Augmentation(flip=True),
+)
+
+# The same network, which is trained too.
+PHOTOS_TUNE = Recipe(
+    name="photos-tune",
+    backbone="lite2",
+    epochs=6,
+    batch_size=32,
+    learning_rate=0.01,
+    precision="quickest",
+    image_size=224,
+    optimiser=Optimiser(momentum=0.9, nesterov=True, weight_decay=1e-4, later_rate=0.3),
+    schedule=Schedule(kind="triangle", warmup=0.2),
+    augmentation=Augmentation(flip=True),
+)
+
 RECIPES = {
     recipe.name: recipe
-    for recipe in (FAST, BEST, CHARACTERS, PAPER_CIFAR100, PAPER_IMAGENET, DEMO, VECTORS)
+    for recipe in (
+        FAST,
+        BEST,
+        CHARACTERS,
+        PHOTOS,
+        PHOTOS_TUNE,
+        PAPER_CIFAR100,
+        PAPER_IMAGENET,
+        DEMO,
+        VECTORS,
+    )
 }

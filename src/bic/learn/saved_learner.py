@@ -1,5 +1,6 @@
 """Learners on disk: a model folder with the memory and the settings of learning."""
 
+import io
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from bic.data.parquet_files import read_columns
 from bic.errors import UserError
 from bic.foreign_files import parse_json
 from bic.learn.learning import Learning
-from bic.learn.memory import HELD_OUT, MEMORY_TYPES, TRAIN, Memory
+from bic.learn.memory import FEATURES, HELD_OUT, MEMORY_TYPES, TRAIN, Memory
 from bic.learn.moments import Moments
 from bic.learn.moved import upgraded
-from bic.learn.saved_moments import MOMENTS, moments_files, moments_names, read_moments
+from bic.learn.saved_moments import MOMENTS, moments_files, read_moments
 from bic.model.model import Model
-from bic.model.saved import DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
+from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
 from bic.model.version_files import is_versioned
 
 MEMORY = "memory.parquet"
@@ -50,8 +51,8 @@ def read_learner(
             f"{folder} has a model that cannot learn on: it was saved without its settings",
             "use a folder that Learner.save or this version's bic run has written",
         )
-    names = (DESCRIPTION, WEIGHTS, MEMORY, LEARNING, *moments_names(place))
-    contents = files.read_folder(place, names)
+    wanted = (DESCRIPTION, WEIGHTS, MEMORY, LEARNING)
+    contents = files.read_folder(place, wanted, optional=(BACKBONE, MOMENTS))
     model = model_of(contents, place, trust=trust)
     learning = read_learning(contents[LEARNING], place)
     if learning.recipe.backbone != model.backbone:
@@ -100,9 +101,12 @@ def parse_memory(content: bytes, num_classes: int) -> pa.Table:
             raise ValueError("it holds images of classes that the model does not have")
         if not set(table["part"].unique().to_pylist()) <= {TRAIN, HELD_OUT}:
             raise ValueError("it holds images that are neither trained on nor held out")
+        names = pq.ParquetFile(io.BytesIO(content)).schema_arrow.names
+        if set(FEATURES) <= set(names):  # read apart from the others, because it may have gaps
+            table = table.append_column("features", read_columns(content, FEATURES)["features"])
+        return table
     except UserError as error:
         raise ValueError(error.problem) from error
     except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(reason) from error
-    return table

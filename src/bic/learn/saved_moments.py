@@ -22,11 +22,6 @@ def moments_files(moments: Moments | None) -> dict[str, files.Content]:
     return {MOMENTS: partial(write_tensors, moments.packed())}
 
 
-def moments_names(folder: Path) -> tuple[str, ...]:
-    """The name of the moments' file, if the folder has one."""
-    return (MOMENTS,) if (folder / MOMENTS).exists() else ()
-
-
 def read_moments(content: bytes | None, model: Model, place: Path) -> Moments | None:
     """The moments of a model from the content of their file. `place` names it in errors.
 

@@ -29,7 +29,10 @@ def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
     known = () if before is None else before.classes
     classes_per_step = () if before is None else before.classes_per_step
     with seeded(lesson.learning.seed, "weights", lesson.step.number):
-        if before is None or lesson.method.starts_afresh:
+        if lesson.frozen is not None and (before is None or lesson.method.starts_afresh):
+            network = lesson.frozen.with_empty_head()
+            model = Model(network, lesson.learning.recipe.backbone, train.preprocessing)
+        elif before is None or lesson.method.starts_afresh:
             model = Model.fresh(lesson.learning.recipe.backbone, train.preprocessing)
             measured = lesson.draws("measure").permutation(len(train))[:MEASURED_IMAGES]
             images, _ = train.take_readable(np.sort(measured), decode=decode_all)

@@ -31,7 +31,8 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     if lesson.resume is None:
         _check_readable(new_held_out)
     all_held_out = join([memory.held_out_images(), new_held_out], decode=decode_all)
-    is_trained = before is None or not method.trains_once
+    is_frozen = before is not None or lesson.learning.recipe.frozen
+    is_trained = not (method.trains_once and is_frozen)
     train = join([new, memory.train_images()], decode=decode_all) if is_trained else new
     if method.sees_old_data == "network":
         assert step.everything is not None
@@ -63,7 +64,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
 
 def _check_readable(images: ImageSet) -> None:
     """Decode all images once: a broken held-out image must be found before training starts."""
-    if images.pixels is None:
+    if images.is_decoded:
         deque(plain_batches(images), maxlen=0)
 
 

@@ -62,8 +62,8 @@ class Training:
             teacher.forward = compiled_forward(teacher.folded)
 
     def tensors(self) -> Tensors:
-        """Weights under `module.`, momentum under `momentum.`."""
-        named = {f"module.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        """Weights under `module.`, momentum under `momentum.`. A frozen backbone is left out."""
+        named = {f"module.{name}": tensor for name, tensor in trained_state(self.module).items()}
         for name, parameter in self.module.named_parameters():
             momentum = self.optimiser.state[parameter].get("momentum_buffer")
             if momentum is not None:
@@ -87,10 +87,22 @@ class Training:
         self.epoch = epoch
 
 
+def trained_state(module: nn.Module) -> Tensors:
+    """The state of a module without its frozen backbone, which never changes."""
+    state: Tensors = module.state_dict()
+    if not getattr(module, "frozen", False):
+        return state
+    return {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")}
+
+
 def load_state(module: nn.Module, state: Tensors) -> None:
     """Give a module the weights of a checkpoint. Raises UserError if they are not its own."""
+    unchanged = {}
+    for name, tensor in module.state_dict().items():
+        if name not in trained_state(module):
+            unchanged[name] = tensor
     try:
-        module.load_state_dict(state)
+        module.load_state_dict({**state, **unchanged})
     except RuntimeError as error:
         raise wrong_checkpoint(str(error).splitlines()[-1].strip()) from error
 

@@ -12,7 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError, unknown
+from bic.model.lite import VARIANTS, lite, lite_input
+from bic.model.pretrained import LITE, Pretrained
 
 MAX_MEMBERS = 64  # of an ensemble
 
@@ -215,17 +218,38 @@ BACKBONES: dict[str, Builder] = {
 }
 
 
+def pretrained_input(name: str) -> Pretrained | None:
+    """What a pretrained backbone asks of its images. None if it asks for nothing."""
+    first = name.partition("+")[0]
+    return lite_input(VARIANTS[first]) if first in VARIANTS else None
+
+
+def preprocessing_for(
+    name: str, image_size: int | None, resize: int | None
+) -> Preprocessing | None:
+    """The preprocessing of a new model with a pretrained backbone.
+
+    None for all other backbones: they take images as they are.
+    """
+    known = pretrained_input(name)
+    if known is None:
+        return None
+    size = image_size or known.size
+    return Preprocessing(channels=3, size=size, resize=resize, bicubic=known.bicubic)
+
+
 def is_imported(name: str) -> bool:
     """Whether building this backbone imports code by name, as in `module:function`."""
     return ":" in name
 
 
 def build_backbone(
-    name: str, *, channels: int, image_size: int | None, trust: bool = True
+    name: str, *, channels: int, image_size: int | None, trust: bool = True, weights: bool = True
 ) -> nn.Module:
     """A backbone by name, by `module:function`, or an ensemble as in `fast+fast`.
 
-    The function is called with (channels, image_size). It is imported only with `trust`.
+    The function is called with (channels, image_size). It is imported only with `trust`. A
+    pretrained backbone gets its weights unless `weights` is false.
     """
     if "+" in name:
         names = name.split("+")
@@ -241,17 +265,22 @@ def build_backbone(
         members = []
         for member in names:
             members.append(
-                build_backbone(member, channels=channels, image_size=image_size, trust=trust)
+                build_backbone(
+                    member, channels=channels, image_size=image_size, trust=trust, weights=weights
+                )
             )
         return Ensemble(members)
     if is_imported(name):
         if not trust:
             raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
         return _import_backbone(name, channels, image_size)
-    if name not in BACKBONES:
-        raise unknown("backbone", name, [*BACKBONES, "module:function"])
+    if name not in BACKBONES and name not in LITE:
+        raise unknown("backbone", name, [*BACKBONES, *LITE, "module:function"])
     if image_size is None and name != "mlp":
         raise UserError(f"the {name} network takes square images", "use {backbone=mlp} for vectors")
+    if name in LITE:
+        is_meta = torch.get_default_device().type == "meta"
+        return lite(name, channels, image_size, weights=weights and not is_meta)
     return BACKBONES[name](channels, image_size)
 
 

@@ -29,7 +29,7 @@ from bic.model.tensor_files import refuse_other_tensors
 
 MAX_SIZE = 8192  # pixels
 PREVIOUS = "previous.network."  # prefix of the tensors of an answer's previous network
-MAX_RANDOM_FEATURES = 100_000
+MAX_RANDOM_FEATURES = 20_000
 TRIED_SIZE = 512  # pixels; a network for larger images is not tried out when it is loaded
 
 
@@ -65,6 +65,7 @@ class PreprocessingDescription(Strict):
     channels: int = Field(ge=1)
     size: int | None = Field(None, ge=1, le=MAX_SIZE)
     resize: int | None = Field(None, ge=1, le=MAX_SIZE)
+    bicubic: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -91,6 +92,7 @@ class ModelDescription(Strict):
     answer: AnswerDescription
     calibration: CalibrationDescription | None = None
     retired: list[int] = []
+    frozen: bool = False
 
 
 def build_model(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
@@ -109,6 +111,10 @@ def build_model(checked: ModelDescription, named: Tensors, *, trust: bool) -> Mo
         raise ValueError("its retired classes are not among its classes, or are all of them")
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
     network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
+    if checked.frozen:
+        if preprocessing.size is None:
+            raise ValueError("only a network for images can be frozen")
+        network.freeze()
     model = Model(
         network,
         checked.backbone,
@@ -135,7 +141,12 @@ def _network(
 
     def build(num_features: int | None) -> Network:
         return Network(
-            backbone, channels=channels, image_size=size, num_features=num_features, trust=trust
+            backbone,
+            channels=channels,
+            image_size=size,
+            num_features=num_features,
+            trust=trust,
+            weights=False,
         )
 
     # The user trusts an imported backbone. A network for large images takes too much memory to try.
@@ -201,6 +212,8 @@ def _previous(
     network = _network(model.backbone, model.preprocessing, _under(state, PREVIOUS), trust=trust)
     if not 1 <= network.num_classes <= len(model.classes):
         raise ValueError("its previous network knows more classes than it does, or none")
+    if model.network.frozen:
+        network.freeze()
     correction = _correction(described.previous_correction, network.num_classes)
     return PreviousNetwork(network, correction, described.share)
 

@@ -100,7 +100,7 @@ def _answers(model: Model, images: ImageSet, progress: Progress) -> Answers:
     """The model's answers. The labels of the images are positions in `model.classes`, or -1."""
     parts = []
     num_classes = len(model.classes)
-    processes = default_processes(model.network.device.type) if images.pixels is None else 0
+    processes = default_processes(model.network.device.type) if images.is_decoded else 0
     with decoding(processes), progress.task("evaluating", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=num_classes):
             final = model.logits(pixels)[1]

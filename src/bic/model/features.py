@@ -24,13 +24,21 @@ def extract(
     with progress.task("computing features", len(images)) as task:
         for pixels, indices in plain_batches(images):
             if mirrored:
-                pixels = pixels.flip(3)
+                pixels = _mirrored(images, pixels, indices)
             rows = slice(count, count + len(indices))
             features[rows] = network.features(pixels.to(network.device))
             readable[rows] = torch.from_numpy(indices)
             count += len(indices)
             task.advance(len(indices))
     return gathered(features[:count]), gathered(readable[:count]).numpy()
+
+
+def _mirrored(images: ImageSet, pixels: Tensor, indices: Indices) -> Tensor:
+    """The mirrored images of a batch, or their features."""
+    if images.features is None:
+        return pixels.flip(3)
+    assert images.features.mirrored is not None
+    return images.features.mirrored[torch.from_numpy(indices)].float()
 
 
 def class_means(

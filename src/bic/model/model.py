@@ -159,7 +159,7 @@ class Model:
         """Final logits [images, classes]."""
         image_set = as_model_input(images, self.preprocessing)
         logits = np.empty((len(image_set), len(self.classes)), dtype=np.float32)
-        with decoding(default_processes("cpu") if image_set.pixels is None else 0):
+        with decoding(default_processes("cpu") if image_set.is_decoded else 0):
             for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):
                 logits[indices] = self.logits(pixels)[1].cpu().numpy()
         return logits

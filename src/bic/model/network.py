@@ -1,6 +1,8 @@
 """Network: normalisation, a backbone, and a linear head that grows."""
 
+import copy
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 from bic.compute.seeding import seeded
 from bic.errors import UserError
 from bic.model.backbones import Ensemble, Whitening, build_backbone
+from bic.model.folding import folded
+from bic.model.pretrained import Pretrained
 
 
 class Head(nn.Module):
@@ -43,11 +47,15 @@ class Network(nn.Module):
     """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
 
     `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of
-    the form `module:function` to be imported.
+    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights.
+
+    The backbone of a `frozen` network is never trained. Features of such a network can be computed
+    once and passed in place of the images.
     """
 
     mean: Tensor
     std: Tensor
+    frozen: bool
 
     def __init__(
         self,
@@ -57,12 +65,15 @@ class Network(nn.Module):
         image_size: int | None,
         num_features: int | None = None,
         trust: bool = True,
+        weights: bool = True,
     ) -> None:
         super().__init__()
+        self.frozen = False
+        self._folded: list[nn.Module] = []  # a frozen backbone for inference; not in a state dict
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         self.backbone = build_backbone(
-            backbone, channels=channels, image_size=image_size, trust=trust
+            backbone, channels=channels, image_size=image_size, trust=trust, weights=weights
         )
         if num_features is None:
             num_features = self.measure_features(backbone, channels, image_size)
@@ -114,7 +125,15 @@ class Network(nn.Module):
         return self.head.weight.device
 
     def prepare(self, images: Tensor) -> None:
-        """Measure normalisation and whitening on images of the first step. Both stay fixed."""
+        """Measure normalisation and whitening on images of the first step. Both stay fixed.
+
+        A pretrained backbone knows the mean and the std of its images. They are not measured.
+        """
+        known = getattr(self._members()[0], "pretrained", None)
+        if isinstance(known, Pretrained):
+            self.mean.copy_(torch.tensor(known.mean))
+            self.std.copy_(torch.tensor(known.std))
+            return
         values = images.double()
         dims = [dim for dim in range(images.ndim) if dim != 1]
         self.mean.copy_(values.mean(dims))
@@ -124,6 +143,34 @@ class Network(nn.Module):
             if isinstance(module, Whitening):
                 module.measure(self.normalised(images))
 
+    def freeze(self) -> Self:
+        """The network itself, whose backbone is not trained from now on."""
+        self.frozen = True
+        self.backbone.requires_grad_(False)
+        self.backbone.eval()
+        return self
+
+    def with_empty_head(self) -> "Network":
+        """A copy of the network that knows no classes."""
+        network = copy.deepcopy(self)
+        network.head = Head(self.num_features).to(self.device)
+        return network
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()  # batch norm does not change either
+        return self
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._folded.clear()  # it would stay on the old device
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        self._folded.clear()
+        return super().load_state_dict(*arguments, **options)
+
     def normalised(self, images: Tensor) -> Tensor:
         """The backbone's input."""
         layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
@@ -132,9 +179,20 @@ class Network(nn.Module):
         return values.sub_(self.mean.view(shape)).div_(self.std.view(shape))
 
     def features(self, images: Tensor) -> Tensor:
-        """Features [batch, num_features], float32 even if the backbone computes in bfloat16."""
-        features: Tensor = self.backbone(self.normalised(images))
-        return features.float()
+        """Features [batch, num_features], float32 even if the backbone computes in bfloat16.
+
+        A frozen network also takes features that were computed before, and returns them unchanged.
+        """
+        if not self.frozen:
+            trained: Tensor = self.backbone(self.normalised(images))
+            return trained.float()
+        if images.ndim == 2:
+            return images
+        if not self._folded:
+            self._folded.append(folded(self.backbone))
+        with torch.no_grad():
+            frozen: Tensor = self._folded[0](self.normalised(images))
+        return frozen.float()
 
     def head_logits(self, features: Tensor) -> Tensor:
         """Logits [batch, classes]; of an ensemble in training [num_members × batch, classes]."""
@@ -150,6 +208,8 @@ class Network(nn.Module):
 
 def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
     """The network's forward pass with a compiled backbone. The head is not compiled: it grows."""
+    if network.frozen:
+        return network  # its features are computed once
     backbone = torch.compile(network.backbone, dynamic=True)
 
     def forward(images: Tensor) -> Tensor:
@@ -159,10 +219,10 @@ def compiled_forward(network: Network) -> Callable[[Tensor], Tensor]:
 
 
 def fresh_network(
-    backbone: str, *, channels: int, image_size: int | None, num_classes: int
+    backbone: str, *, channels: int, image_size: int | None, num_classes: int, frozen: bool = False
 ) -> Network:
     """An untrained network, to check that it can be built or to time it."""
     with seeded("check"):
         network = Network(backbone, channels=channels, image_size=image_size)
         network.head.grow(num_classes)
-    return network
+    return network.freeze() if frozen else network

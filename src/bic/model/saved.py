@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,20 @@ from bic import files
 from bic.errors import BicError, UserError
 from bic.foreign_files import parse_json, refuse_unpacking
 from bic.model.backbones import is_imported
-from bic.model.build import ModelDescription, build_model
+from bic.model.build import PREVIOUS, ModelDescription, build_model
 from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.tensor_files import read_tensors, refuse_odd_numbers, write_tensors
 from bic.model.version_files import is_versioned, read_live
 
-FORMAT = 2  # of model.json; 1 had a correction, class means or a head in place of an answer
+# Of model.json. 1 had a correction, class means or a head in place of an answer; 2 had no frozen
+# backbones.
+FORMAT = 3
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
+BACKBONE = "backbone.safetensors"  # of a frozen backbone: the same in all versions of a model
+OWN_BACKBONE = "network.backbone."
+PREVIOUS_BACKBONE = f"answer.{PREVIOUS}backbone."
 BYTES_PER_PIXEL = 100  # that a network takes for each pixel of an image, at least
 MAX_REASON = 200  # characters of the reason for which a model is refused
 
@@ -33,13 +39,11 @@ def description(model: Model) -> dict[str, Any]:
         "classes": list(model.classes),
         "classes_per_step": list(model.classes_per_step),
         "backbone": model.backbone,
-        "preprocessing": {
-            "channels": preprocessing.channels,
-            "size": preprocessing.size,
-            "resize": preprocessing.resize,
-        },
+        "preprocessing": asdict(preprocessing),
         "answer": model.answer.description(),
     }
+    if model.network.frozen:
+        described["frozen"] = True
     if model.retired:
         described["retired"] = list(model.retired)
     if model.calibration is not None:
@@ -55,13 +59,47 @@ def tensors(model: Model) -> Tensors:
     return named
 
 
+def tensors_by_file(model: Model) -> dict[str, Tensors]:
+    """The tensors of each file.
+
+    A frozen backbone has a file of its own. The network of the previous step has the same one.
+    """
+    named = tensors(model)
+    if not model.network.frozen:
+        return {WEIGHTS: named}
+    weights: Tensors = {}
+    backbone: Tensors = {}
+    for name, tensor in named.items():
+        if name.startswith(OWN_BACKBONE):
+            backbone[name] = tensor
+        elif not name.startswith(PREVIOUS_BACKBONE):
+            weights[name] = tensor
+    return {WEIGHTS: weights, BACKBONE: backbone}
+
+
+def _joined(content: Mapping[str, bytes]) -> Tensors:
+    """The tensors of all files: the reverse of `tensors_by_file`."""
+    named = read_tensors(content[WEIGHTS])
+    if BACKBONE not in content:
+        return named
+    backbone = read_tensors(content[BACKBONE])
+    has_previous = any(name.startswith(f"answer.{PREVIOUS}") for name in named)
+    for name, tensor in backbone.items():
+        if not name.startswith(OWN_BACKBONE):
+            raise ValueError(f"{BACKBONE} holds {name}")
+        named[name] = tensor
+        if has_previous:
+            named[PREVIOUS_BACKBONE + name.removeprefix(OWN_BACKBONE)] = tensor
+    return named
+
+
 def model_files(model: Model) -> dict[str, files.Content]:
     """The files of a model folder."""
 
-    def write_weights(path: Path) -> None:
-        write_tensors(tensors(model), path)
-
-    return {DESCRIPTION: files.to_json(description(model)), WEIGHTS: write_weights}
+    contents: dict[str, files.Content] = {DESCRIPTION: files.to_json(description(model))}
+    for name, named in tensors_by_file(model).items():
+        contents[name] = partial(write_tensors, named)
+    return contents
 
 
 def save_model(model: Model, folder: Path) -> None:
@@ -75,10 +113,11 @@ def load_model(folder: Path, *, trust: bool = False) -> Model:
     """The model in a model folder or a complete run folder, ready to predict."""
     for place in (folder / "model", folder):
         if is_versioned(place):
-            _, contents = read_live(place, (DESCRIPTION, WEIGHTS))
+            _, contents = read_live(place, (DESCRIPTION, WEIGHTS), optional=(BACKBONE,))
             return model_of(contents, place, trust=trust)
     place = find_model_folder(folder)
-    return model_of(files.read_folder(place, (DESCRIPTION, WEIGHTS)), place, trust=trust)
+    contents = files.read_folder(place, (DESCRIPTION, WEIGHTS), optional=(BACKBONE,))
+    return model_of(contents, place, trust=trust)
 
 
 def find_model_folder(folder: Path) -> Path:
@@ -103,7 +142,7 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
         written_format = found.get("format", 1)
         if isinstance(written_format, int) and written_format > FORMAT:
             raise UserError(f"{place} was written by a newer version of bic", "upgrade bic")
-        named = read_tensors(content[WEIGHTS])
+        named = _joined(content)
         if written_format == 1:
             found, named = from_format_1(found, named)
             found["format"] = FORMAT
@@ -116,7 +155,8 @@ def model_of(content: Mapping[str, bytes], place: Path, *, trust: bool) -> Model
         refuse_odd_numbers(named)
         model = build_model(checked, named, trust=trust)
         side = checked.preprocessing.size or 1
-        refuse_unpacking(place, len(content[WEIGHTS]), BYTES_PER_PIXEL * side**2)
+        num_bytes = len(content[WEIGHTS]) + len(content.get(BACKBONE, b""))
+        refuse_unpacking(place, num_bytes, BYTES_PER_PIXEL * side**2)
         return model
 
 

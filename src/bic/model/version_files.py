@@ -113,16 +113,20 @@ def _consistent(folder: Path, read: Callable[[Root], Value]) -> Value:
     return read(root)
 
 
-def read_live(folder: Path, names: Iterable[str]) -> tuple[Version, dict[str, bytes]]:
+def read_live(
+    folder: Path, names: Iterable[str], *, optional: Iterable[str] = ()
+) -> tuple[Version, dict[str, bytes]]:
     """The live version and the content of some of its files, all of the same version.
 
-    Raises UserError as `consistent` does.
+    `optional` names more files, which the version may lack. Raises UserError as `consistent` does.
     """
     wanted = tuple(names)
+    others = tuple(optional)
 
     def read(root: Root) -> tuple[Version, dict[str, bytes]]:
         version = live_version(folder, root)
-        return version, {name: read_named(folder, version, name) for name in wanted}
+        present = (*wanted, *(name for name in others if name in version.files))
+        return version, {name: read_named(folder, version, name) for name in present}
 
     return consistent(folder, read)
 

@@ -10,7 +10,7 @@ from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.saved_learner import LEARNING, MEMORY
 from bic.learn.saved_moments import MOMENTS
-from bic.model.saved import DESCRIPTION, WEIGHTS
+from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS
 from bic.model.versions import ClassRecord, Root, Version
 from bic.progress import Progress
 from bic.store.class_names import check_name
@@ -19,7 +19,7 @@ from bic.store.learner_files import store_learner, store_memory
 from bic.store.seen_images import digest, encoded_ledger
 from bic.store.version_writer import commit, new_event, store, store_version
 
-PLAIN = (DESCRIPTION, WEIGHTS, LEARNING, MEMORY, MOMENTS, files.CHECKSUMS)
+PLAIN = (DESCRIPTION, WEIGHTS, BACKBONE, LEARNING, MEMORY, MOMENTS, files.CHECKSUMS)
 
 
 def is_plain_learner(folder: Path) -> bool:

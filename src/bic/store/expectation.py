@@ -6,8 +6,9 @@ from bic.data.images import ImageSet
 from bic.learn.effort import update_cost
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
+from bic.learn.measured_precision import timed_network
 from bic.learn.methods import find_method
-from bic.model.network import Network, fresh_network
+from bic.model.network import Network
 
 BYTES_PER_WEIGHT = 4
 
@@ -18,20 +19,16 @@ def expected_cost(
     """Seconds of training, measured here, and bytes of the version. Seconds are None on a GPU."""
     learning = learner.learning
     recipe = learning.recipe
-    network = fresh_network(
-        recipe.backbone,
-        channels=images.preprocessing.channels,
-        image_size=images.preprocessing.size,
-        num_classes=num_classes,
-    )
+    network, batch = timed_network(learning, images, num_classes)
     num_bytes = _num_bytes(learner, images, network, num_classes, is_first=is_first)
     if learner.device != "cpu":
         return None, num_bytes
-    batch, _ = images.take_readable(images.everything[: recipe.batch_size])
     if len(batch) < 2:
         return None, num_bytes
     with computing_in(recipe.precision, learner.device):
         seconds = seconds_per_image(network, batch)
+    if recipe.frozen:  # the epochs on features take no time beside computing them
+        return seconds * len(images) * (1 + recipe.augmentation.flip), num_bytes
     num_exemplars = 0 if is_first else len(learner.memory)
     epochs = (recipe.first_epochs or recipe.epochs) if is_first else recipe.epochs
     num_updates = max(0, epochs - epochs_done) * (len(images) + num_exemplars)

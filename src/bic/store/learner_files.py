@@ -18,7 +18,7 @@ from bic.learn.moments import Moments
 from bic.learn.saved_learner import LEARNING, parse_memory, read_learning
 from bic.learn.saved_moments import MOMENTS, parse_moments
 from bic.model.model import Model
-from bic.model.saved import DESCRIPTION, WEIGHTS, description, model_of, tensors
+from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, description, model_of, tensors_by_file
 from bic.model.version_files import read_named, read_stored
 from bic.model.versions import ClassRecord, DamagedError, StoredFile, Version
 from bic.store.version_writer import store, store_all
@@ -26,15 +26,16 @@ from bic.store.version_writer import store, store_all
 
 def store_learner(folder: Path, learner: Learner) -> dict[str, StoredFile]:
     """Write the model and the settings of a learner. Its memory is written by class."""
-    named = {}
-    for name, tensor in tensors(learner.model).items():
-        named[name] = tensor.detach().cpu().contiguous()
     settings = files.to_json(learner.learning.model_dump(mode="json"))
     stored = {
         DESCRIPTION: store(folder, files.to_json(description(learner.model)), ".json"),
-        WEIGHTS: store(folder, safetensors.torch.save(named), ".safetensors"),
         LEARNING: store(folder, settings, ".json"),
     }
+    for file, tensors_of_file in tensors_by_file(learner.model).items():
+        named = {}
+        for name, tensor in tensors_of_file.items():
+            named[name] = tensor.detach().cpu().contiguous()
+        stored[file] = store(folder, safetensors.torch.save(named), ".safetensors")
     if learner.memory.moments is not None:
         # Single precision: every version has moments of its own, and they are large.
         packed = learner.memory.moments.packed(torch.float32)
@@ -61,6 +62,7 @@ def store_memory(
 def _encoded_class(memory: Memory, label: int) -> bytes:
     alone = Memory(memory.budget, memory.held_out, memory.preprocessing)
     alone.classes = {label: memory.classes[label]}
+    alone.features = memory.features
     out = io.BytesIO()
     pq.write_table(alone.to_table(), out, compression="none")  # the images are compressed already
     return out.getvalue()
@@ -80,7 +82,8 @@ def load_learner(folder: Path, version: Version, learner: Learner, *, trust: boo
     for position, record in enumerate(version.classes):
         if record.memory is not None:
             tables.append(_class_table(folder, record, position, tables[0].schema))
-    learner.restore(model, pa.concat_tables(tables), _load_moments(folder, version, model))
+    table = pa.concat_tables(tables, promote_options="default")
+    learner.restore(model, table, _load_moments(folder, version, model))
 
 
 def _load_moments(folder: Path, version: Version, model: Model) -> Moments | None:
@@ -98,7 +101,8 @@ def _load_moments(folder: Path, version: Version, model: Model) -> Moments | Non
 
 def load_model(folder: Path, version: Version, *, trust: bool) -> Model:
     contents = {}
-    for name in (DESCRIPTION, WEIGHTS):
+    optional = [name for name in (BACKBONE,) if name in version.files]
+    for name in (DESCRIPTION, WEIGHTS, *optional):
         contents[name] = read_named(folder, version, name)
     return model_of(contents, folder, trust=trust)
 
@@ -121,7 +125,7 @@ def _class_table(folder: Path, record: ClassRecord, position: int, schema: pa.Sc
         table = parse_memory(content, position + 1)
     except ValueError as error:
         raise DamagedError(path, str(error)) from error
-    if not table.schema.equals(schema):
+    if not table.select(schema.names).schema.equals(schema):
         raise DamagedError(path, "it has other columns than a memory")
     parts = table["part"].to_pylist()
     counts = (parts.count("train"), parts.count("held out"))

@@ -45,6 +45,18 @@ class LessonImages:
     def fingerprint(self) -> str:
         return fingerprint(self.digests, self.images.labels, self.classes)
 
+    def featured(self, images: ImageSet) -> "LessonImages":
+        """The lesson with the features of those images whose indices `images` has as labels."""
+        readable = images.labels
+        lesson = replace(
+            self,
+            images=replace(self.images.select(readable), features=images.features),
+            labels=self.labels[readable],
+            digests=[self.digests[index] for index in readable.tolist()],
+        )
+        _refuse_single(lesson)
+        return lesson
+
 
 def source_of(
     images: Images | str | PathLike[str], labels: Sequence[Any] | npt.NDArray[Any] | None

@@ -13,7 +13,7 @@ from bic.data.labelled_images import open_labelled_images
 from bic.errors import UserError
 from bic.model.evaluation import Evaluation
 from bic.model.model import Model
-from bic.model.saved import DESCRIPTION, WEIGHTS, model_of
+from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, model_of
 from bic.model.version_files import is_versioned, present_root, read_live
 from bic.model.versions import Event, Root
 from bic.progress import Progress
@@ -63,7 +63,8 @@ class ModelFolder:
             return Model.load(self.path, trust=self.trust).to(self.device)
         root = present_root(self.path)
         if self._loaded is None or self._loaded[0] != root:
-            _, contents = read_live(self.path, (DESCRIPTION, WEIGHTS))
+            wanted = (DESCRIPTION, WEIGHTS)
+            _, contents = read_live(self.path, wanted, optional=(BACKBONE,))
             model = model_of(contents, self.path, trust=self.trust).to(self.device)
             self._loaded = (root, model)
         return self._loaded[1]

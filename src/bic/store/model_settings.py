@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bic.compute.precision import quickest_precision
 from bic.data.fitting import holds_vectors
 from bic.data.images import ImageSet
 from bic.errors import UserError, unknown
-from bic.learn.learning import Learning, MemoryBudget, merged
-from bic.model.network import fresh_network
+from bic.learn.learning import Learning, MemoryBudget, default_recipe, merged
+from bic.learn.measured_precision import measured_precision
 from bic.progress import Progress
 from bic.settings import checked
 
@@ -24,6 +23,7 @@ SETTINGS: dict[str, Callable[[Learning], Any]] = {
     "exemplars": lambda learning: learning.exemplars,
     "image_size": lambda learning: learning.recipe.image_size,
     "backbone": lambda learning: learning.recipe.backbone,
+    "tune": lambda learning: not learning.recipe.frozen,
     "epochs": lambda learning: learning.recipe.epochs,
     "seed": lambda learning: learning.seed,
     "random_features": lambda learning: getattr(learning.method_settings, "random_features", None),
@@ -42,7 +42,10 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     """The settings of a new model before its images are known. `recipe` is the default."""
     values = dict(asked)
     image_size = values.pop("image_size", None)
-    chosen = values.get("recipe") or recipe
+    tune = bool(values.get("tune"))
+    chosen = values.get("recipe")
+    if not chosen:
+        chosen = default_recipe(values.get("backbone"), tune=tune, otherwise=recipe)
     table = {"name": chosen} if isinstance(chosen, str) else dict(chosen)
     if image_size is not None:
         table["image_size"] = image_size
@@ -76,14 +79,9 @@ def suited_learning(
         return learning
     if precision in ("float32", "bfloat16"):
         return learning.with_recipe(precision=precision)
-    network = fresh_network(
-        learning.recipe.backbone,
-        channels=images.preprocessing.channels,
-        image_size=size,
-        num_classes=int(images.labels.max()) + 1,
-    )
-    batch, _ = images.take_readable(images.everything[: learning.recipe.batch_size])
-    return learning.with_recipe(precision=quickest_precision(network, batch, progress, device))
+    num_classes = int(images.labels.max()) + 1
+    measured = measured_precision(learning, images, num_classes, progress, device)
+    return learning.with_recipe(precision=measured)
 
 
 def refuse_changes(asked: Mapping[str, Any], learning: Learning, folder: Path) -> None:

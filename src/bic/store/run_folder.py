@@ -16,9 +16,9 @@ from bic.foreign_files import parse_json
 from bic.learn.learner import Learner
 from bic.learn.lesson import Checkpoint
 from bic.learn.saved_learner import MEMORY, learner_files, read_memory
-from bic.learn.saved_moments import MOMENTS, moments_names, read_moments
+from bic.learn.saved_moments import MOMENTS, read_moments
 from bic.learn.stage1 import STAGE1
-from bic.model.saved import DESCRIPTION, WEIGHTS, model_of
+from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, model_of
 from bic.model.tensor_files import read_tensors, write_tensors
 from bic.store.results import FORMAT, Result, read_config, read_result
 from bic.version import __version__
@@ -154,8 +154,8 @@ class RunFolder:
             if not numbers:
                 return 0
             folder = self.checkpoints / f"step-{max(numbers)}"
-        names = (DESCRIPTION, WEIGHTS, MEMORY, *moments_names(folder))
-        contents = files.read_folder(folder, names)
+        wanted = (DESCRIPTION, WEIGHTS, MEMORY)
+        contents = files.read_folder(folder, wanted, optional=(BACKBONE, MOMENTS))
         # A backbone is imported only if it is the one that the user asked for.
         requested = learner.learning.recipe.backbone
         model = model_of(contents, folder, trust=_names_backbone(contents[DESCRIPTION], requested))

@@ -16,6 +16,7 @@ from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
+from bic.model.backbones import preprocessing_for
 from bic.model.version_files import live_version
 from bic.model.versions import ClassRecord, Root, StoredFile, Version
 from bic.progress import Progress
@@ -94,13 +95,16 @@ class Teaching:
         recipe = first_learning(self.asked).recipe
         if self.learner is not None:
             recipe = self.learner.learning.recipe
+        preprocessing = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
+        if self.learner is not None:
+            preprocessing = self.learner.model.preprocessing
         reader = NewImagesReader(
-            preprocessing=None if self.learner is None else self.learner.model.preprocessing,
+            preprocessing=preprocessing,
             image_size=recipe.image_size,
             resize=recipe.resize,
             label=self.options.label,
             skip_bad=self.options.skip_bad,
-            keep_files=recipe.augmentation.random_resize is not None,
+            keep_files=recipe.frozen or recipe.augmentation.random_resize is not None,
             progress=self.progress,
         )
         known = () if self.base is None else self.base.classes
@@ -130,6 +134,8 @@ class Teaching:
         if self.options.announce is not None:
             done = 0 if checkpoint is None else checkpoint.epoch
             self.options.announce(self._expectation(learner, lesson, done))
+        if learner.learning.recipe.frozen:
+            lesson = self._featured(learner, lesson, unfinished)
         learned = learner.learn(
             lesson.images,
             classes=lesson.classes,
@@ -149,6 +155,15 @@ class Teaching:
         workers = 0 if device == "cpu" else 1
         learning = learning.model_copy(update={"num_classes": None})
         return Learner(learning, progress=self.progress, device=device, workers=workers)
+
+    def _featured(
+        self, learner: Learner, lesson: LessonImages, unfinished: Unfinished
+    ) -> LessonImages:
+        """The lesson with features. A learn that is killed need not compute them again."""
+        fingerprint = learner.fingerprint(lesson.images)
+        cache = unfinished.features(fingerprint, learner.learning.precision)
+        numbered = replace(lesson.images, labels=lesson.images.everything)
+        return lesson.featured(learner.featured(numbered, cache=cache))
 
     def _plan(self, lesson: LessonImages) -> LearnPlan:
         base = None

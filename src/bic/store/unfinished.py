@@ -1,6 +1,7 @@
 """Where an interrupted learn continues: its plan, and a checkpoint after every epoch."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 from bic import files
 from bic.errors import UserError
 from bic.learn.lesson import Checkpoint
+from bic.model.feature_folder import FeatureFolder
+from bic.model.frozen_features import FeatureCache, Rows
 from bic.progress import Progress
 from bic.store.run_folder import RunFolder
 from bic.store.version_writer import UNFINISHED
 
 PLAN = "plan.json"
+FEATURES = "features"
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,16 @@ class Unfinished:
             return None
 
     def save(self, precision: str, checkpoint: Checkpoint) -> None:
-        """Save a checkpoint. The first one replaces what another learn has left."""
+        """Save a checkpoint."""
+        self.begin(precision)
+        self.checkpoints.save_checkpoint(checkpoint)
+
+    def features(self, fingerprint: str, precision: str) -> FeatureCache:
+        """Where the features of this learn's images are kept until it is finished."""
+        return _UnfinishedFeatures(self, fingerprint, precision)
+
+    def begin(self, precision: str) -> None:
+        """Write the plan, unless it is there. It replaces what another learn has left."""
         if not self.is_same:
             if self.path.exists():
                 self.progress.say("an unfinished learn of other images or settings is given up")
@@ -65,7 +78,23 @@ class Unfinished:
             content = {"plan": asdict(self.plan), "precision": precision}
             files.write_file(self.path / PLAN, files.to_json(content))
             self.is_same = True
-        self.checkpoints.save_checkpoint(checkpoint)
+
+
+class _UnfinishedFeatures:
+    """A cache inside the folder of an unfinished learn. It is removed with the folder."""
+
+    def __init__(self, unfinished: Unfinished, fingerprint: str, precision: str) -> None:
+        self.unfinished = unfinished
+        self.precision = precision
+        place = unfinished.path / FEATURES
+        self.folder = FeatureFolder(place, fingerprint, unfinished.progress)
+
+    def find(self, keys: Sequence[bytes]) -> Rows:
+        return self.folder.find(keys) if self.unfinished.is_same else {}
+
+    def keep(self, rows: Rows) -> None:
+        self.unfinished.begin(self.precision)
+        self.folder.keep(rows)
 
 
 def clear_finished(folder: Path, next_version: int) -> None:

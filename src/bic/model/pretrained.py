@@ -1,0 +1,45 @@
+"""Backbones that come with weights: their names, and what they ask of their images.
+
+Imports no torch: recipes are also read without training.
+"""
+
+from dataclasses import dataclass
+
+from bic.errors import UserError
+
+LITE = ("lite0", "lite2")
+HUGGING_FACE = "hf:"  # prefix of the name or folder of a model of transformers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """How the images looked that a backbone was trained on.
+
+    `mean` and `std` are those of the pixels (0 to 255) of each channel. `size` is the side that the
+    backbone was made for; it is used unless another one is asked for. `bicubic` images are scaled
+    bicubically, others bilinearly.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+    bicubic: bool
+
+
+def is_pretrained(backbone: str) -> bool:
+    """Whether a backbone, or each member of an ensemble, brings weights and takes RGB images."""
+    members = backbone.split("+")
+    return all(name in LITE or name.startswith(HUGGING_FACE) for name in members)
+
+
+def can_be_frozen(backbone: str) -> bool:
+    """Whether the features of a backbone are worth something before it is trained.
+
+    A function of the user, as in `module:function`, may return a trained network.
+    """
+    return all(name in LITE or ":" in name for name in backbone.split("+"))
+
+
+def missing_extra(what: str, extra: str) -> UserError:
+    """The error for a package that an extra of bic installs."""
+    return UserError(f"{what} not installed", f"run pip install 'bic[{extra}]'")
