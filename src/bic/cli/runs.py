@@ -59,6 +59,7 @@ def run(
         ),
     ] = None,
     tune: Annotated[bool | None, flag("Train a pretrained backbone too.")] = None,
+    random_features: Annotated[Number, flag("Random features of ridge; 2000 by default.")] = None,
     label: Annotated[Text, flag("Label column of Parquet files or CIFAR-100.")] = None,
     classes: Annotated[
         Text, flag("Only these classes: cat,dog, or a text file with one name per line.")
@@ -114,6 +115,8 @@ def run(
         "skip_bad": skip_bad,
         "compile": compile,
     }
+    if random_features is not None:
+        set_ = (*set_, f"method_settings.random_features={random_features}")
     settings = load_settings(config, set_, flags)
     from bic.lab.run import run as run_protocol
 

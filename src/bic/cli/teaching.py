@@ -36,6 +36,7 @@ def learn(
         Text, flag("The network, such as resnet32; by default the recipe's.")
     ] = None,
     tune: Annotated[bool, flag("Train a pretrained backbone too.")] = False,
+    random_features: Annotated[Number, flag("Random features of ridge; 2000 by default.")] = None,
     seed: Annotated[Number, flag("Seed of every random draw.")] = None,
     max_drop: Annotated[
         float, Parameter(help="Points by which the accuracy on old classes may fall.")
@@ -89,6 +90,7 @@ def learn(
         epochs=epochs,
         backbone=backbone,
         tune=tune or None,
+        random_features=random_features,
         seed=seed,
     )
     report = taught.learn(

@@ -36,14 +36,25 @@ from bic.progress import Progress
 ZIP = b"PK"
 PARQUET = b"PAR1"
 MAX_WARNINGS = 10
+COLOUR = 3  # channels
+PHOTO_SIDE = 96  # pixels of the shorter side of a photograph, at least
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewImages:
-    """Images of some classes. Their labels are positions in `classes`."""
+    """Images of some classes. Their labels are positions in `classes`.
+
+    `side` is the shorter side of the images as they were found: of half of them it is this or more.
+    """
 
     images: ImageSet
     classes: tuple[str, ...]
+    side: int | None = None
+
+    @property
+    def are_photographs(self) -> bool:
+        """Whether the images are in colour and large enough to be photographs."""
+        return self.images.preprocessing.channels == COLOUR and (self.side or 0) >= PHOTO_SIDE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +139,8 @@ class NewImagesReader:
         """The arrays x_train and y_train, or x and y; `classes` names integer labels."""
         arrays = read_labelled_npz(path, "train")
         positions, classes = _present(arrays.labels, arrays.classes, path)
-        images = self.fit(array_set(arrays.images, positions))
-        return NewImages(images=images, classes=classes)
+        found = array_set(arrays.images, positions)
+        return NewImages(images=self.fit(found), classes=classes, side=side_of(found))
 
     def fit(self, images: ImageSet) -> ImageSet:
         """Arrays in the form that the model takes."""
@@ -145,8 +156,9 @@ class NewImagesReader:
         if not len(files):
             raise UserError("there are no images to learn from", "add images")
         preprocessing = self.preprocessing
+        side = None
         if preprocessing is None:
-            preprocessing, good = self._measured(files, own_size=own_size)
+            preprocessing, good, side = self._measured(files, own_size=own_size)
             files = [files[index] for index in good]
             labels = labels[good]
         images = ImageSet(
@@ -156,14 +168,16 @@ class NewImagesReader:
             images = in_memory(images, decode=decode_all)
         if not len(images):
             raise UserError("none of the images can be read", "fix some of them")
-        return NewImages(images=images, classes=tuple(classes))
+        return NewImages(images=images, classes=tuple(classes), side=side)
 
     def _measured(
         self, files: Sequence[File], *, own_size: bool
-    ) -> tuple[Preprocessing, list[int]]:
-        """The preprocessing that suits the files, and the indices of those that can be opened."""
+    ) -> tuple[Preprocessing, list[int], int]:
+        """The preprocessing that suits the files, the indices of those that can be opened, and the
+        median of their shorter sides."""
         modes: set[str] = set()
         sides: set[int] = set()
+        shorter: list[int] = []
         good = []
         num_bad = 0
         for index, file in enumerate(files):
@@ -172,6 +186,7 @@ class NewImagesReader:
                 with Image.open(source, formats=FORMATS) as image:
                     modes.add(image.mode)
                     sides.update(image.size)
+                    shorter.append(min(image.size))
                 good.append(index)
             except Exception as error:  # Pillow's decoders raise almost anything
                 problem = f"{name_of(file)} ({reason_of(error)})"
@@ -184,7 +199,15 @@ class NewImagesReader:
         if self.image_size is None and own_size and len(sides) == 1:
             size = min(*sides, DEFAULT_SIZE)
         channels = 1 if modes <= GREY_MODES else 3
-        return Preprocessing(channels=channels, size=size, resize=self.resize), good
+        side = int(np.median(shorter)) if shorter else 0
+        return Preprocessing(channels=channels, size=size, resize=self.resize), good, side
+
+
+def side_of(images: ImageSet) -> int | None:
+    """The shorter side of images in memory."""
+    if images.pixels is None or images.pixels.ndim < 4:
+        return None
+    return min(images.pixels.shape[2:])
 
 
 def _present(labels: Labels, names: Sequence[str], path: Path) -> tuple[Labels, tuple[str, ...]]:

@@ -66,10 +66,12 @@ class Learning(Settings):
 
     SHORT_FORMS = ("backbone", "epochs", "precision", "tune")
 
-    method: str = DEFAULT_METHOD  # a name in METHODS
+    # A name in METHODS. On the features of a frozen backbone, the default is ridge.
+    method: str = DEFAULT_METHOD
     recipe: Recipe  # a name in RECIPES, or a Recipe
     method_settings: SerializeAsAny[MethodSettings]  # settings that only this method has
-    memory: MemoryBudget = MemoryBudget(images=2000)  # over all classes: 2000 or "64MB"
+    # Over all classes: 2000 or "64MB". For ridge 0 by default: only held-out images are kept.
+    memory: MemoryBudget = MemoryBudget(images=2000)
     # Share of the exemplars that is held out. 0 is for methods without a correction.
     held_out: float = Field(0.1, ge=0, lt=1)
     # At most this many held-out exemplars of old classes. None: no limit, as in the paper.
@@ -115,7 +117,6 @@ class Learning(Settings):
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with a full recipe and the method's own settings in place of names and changes."""
     values = dict(values)
-    method = find_method(str(values.get("method", DEFAULT_METHOD)))
     short = {name: values.pop(name, None) for name in ("backbone", "epochs", "precision")}
     tune = values.pop("tune", None)
     recipe = values.get("recipe") or default_recipe(short["backbone"], tune=bool(tune))
@@ -127,6 +128,10 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, kinds):
             raise UserError(f"{name} must hold settings, got {value!r}", f"change {{{name}}}")
     own = dict(own)
+    values.setdefault("method", default_method(recipe, tune=bool(tune)))
+    method = find_method(str(values["method"]))
+    if not method.needs_exemplars:
+        values.setdefault("memory", MemoryBudget(images=0))
     if isinstance(recipe, Recipe):
         chosen = recipe.model_dump()
     else:
@@ -145,6 +150,17 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     values["recipe"] = checked(Recipe, chosen, under="recipe.")
     values["method_settings"] = checked(method.settings, own, under="method_settings.")
     return values
+
+
+def default_method(recipe: str | Mapping[str, Any] | Recipe, *, tune: bool) -> str:
+    """The method if none is named: on the features of a frozen backbone, the exact head."""
+    if isinstance(recipe, Recipe):
+        is_frozen = recipe.frozen
+    else:
+        asked = {"name": recipe} if isinstance(recipe, str) else recipe
+        named = RECIPES.get(str(asked.get("name")))
+        is_frozen = bool(asked.get("frozen", named is not None and named.frozen))
+    return "ridge" if is_frozen and not tune else DEFAULT_METHOD
 
 
 def default_recipe(backbone: str | None, *, tune: bool, otherwise: str = "fast") -> str:

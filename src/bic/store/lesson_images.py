@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
 from bic.data.images import ImageSet, Labels
-from bic.data.new_images import NewImages, NewImagesReader
+from bic.data.new_images import NewImages, NewImagesReader, side_of
 from bic.errors import UserError
 from bic.learn.labels import numbered
 from bic.model.versions import ClassRecord
@@ -70,15 +70,17 @@ def source_of(
     values = images
 
     def opened(reader: NewImagesReader) -> NewImages:
+        side = None
         if reader.preprocessing is None:
             image_set = as_image_set(values, image_size=reader.image_size, resize=reader.resize)
+            side = side_of(image_set)
         else:
             image_set = as_model_input(values, reader.preprocessing)
         positions, names = numbered(image_set, labels, None)
         image_set = replace(image_set, labels=positions)
         if not reader.keep_files:
             image_set = in_memory(image_set)
-        return NewImages(images=image_set, classes=names)
+        return NewImages(images=image_set, classes=names, side=side)
 
     return opened
 

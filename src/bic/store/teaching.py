@@ -12,10 +12,12 @@ import numpy as np
 from bic.data.decode_pool import decode_all
 from bic.data.images import join
 from bic.data.new_images import NewImagesReader
+from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
+from bic.learn.recipe import Recipe
 from bic.model.backbones import preprocessing_for
 from bic.model.version_files import live_version
 from bic.model.versions import ClassRecord, Root, StoredFile, Version
@@ -26,6 +28,7 @@ from bic.store.learn_report import Expectation, LearnReport
 from bic.store.learner_files import load_learner, load_learning, store_learner, store_memory
 from bic.store.lesson_images import LessonImages, Source, lesson_images
 from bic.store.model_settings import first_learning, given, refuse_changes, suited_learning
+from bic.store.photographs import suited_to_photographs
 from bic.store.seen_images import Seen, digest, encoded_ledger, ordered_fingerprint, read_ledgers
 from bic.store.unfinished import LearnPlan, Unfinished
 from bic.store.version_writer import store
@@ -93,22 +96,32 @@ class Teaching:
     def read(self, source: Source) -> LessonImages:
         """The images of the source that there is something to learn from."""
         recipe = first_learning(self.asked).recipe
+        if self.learner is None:
+            reader = self._reader(recipe, None, keep_files=True)
+            self.asked = suited_to_photographs(self.asked, source, reader, self.progress)
+            recipe = first_learning(self.asked).recipe
         if self.learner is not None:
             recipe = self.learner.learning.recipe
         preprocessing = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
         if self.learner is not None:
             preprocessing = self.learner.model.preprocessing
-        reader = NewImagesReader(
+        keep_files = recipe.frozen or recipe.augmentation.random_resize is not None
+        reader = self._reader(recipe, preprocessing, keep_files=keep_files)
+        known = () if self.base is None else self.base.classes
+        return lesson_images(source(reader), known, self._seen())
+
+    def _reader(
+        self, recipe: Recipe, preprocessing: Preprocessing | None, *, keep_files: bool
+    ) -> NewImagesReader:
+        return NewImagesReader(
             preprocessing=preprocessing,
             image_size=recipe.image_size,
             resize=recipe.resize,
             label=self.options.label,
             skip_bad=self.options.skip_bad,
-            keep_files=recipe.frozen or recipe.augmentation.random_resize is not None,
+            keep_files=keep_files,
             progress=self.progress,
         )
-        known = () if self.base is None else self.base.classes
-        return lesson_images(source(reader), known, self._seen())
 
     def _seen(self) -> Seen:
         """The images that must not be learned now: all that were, or those held out."""
