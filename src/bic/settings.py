@@ -1,6 +1,8 @@
 """The base of all settings: frozen, checked when they are built, with errors in one sentence."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -70,3 +72,64 @@ def known_paths(kind: type[Settings], under: str = "") -> list[str]:
         else:
             paths += known_paths(inner, f"{under}{name}.")
     return paths
+
+
+def flat_settings(settings: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """The path and the value of every setting.
+
+    >>> dict(flat_settings({"seed": 1, "recipe": {"optimiser": {"momentum": 0.9}}}))
+    {'seed': 1, 'recipe.optimiser.momentum': 0.9}
+    """
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat_settings(value, f"{under}{name}.")
+        else:
+            yield under + name, value
+
+
+def _set(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Set the setting at a path such as recipe.optimiser.momentum."""
+    *tables, leaf = ["recipe", "name"] if name == "recipe" else name.split(".")
+    place = settings
+    for table in tables:
+        if table == "recipe" and isinstance(place.get(table), str):
+            place[table] = {"name": place[table]}
+        place = place.setdefault(table, {})
+        if not isinstance(place, dict):
+            raise UserError(
+                f"{table} must be a table of settings to hold {name}, got {place!r}", "fix it"
+            )
+    place[leaf] = value
+
+
+def _set_by_assignment(settings: dict[str, Any], assignment: str) -> None:
+    """Set a setting as `NAME=VALUE` says. The value is TOML, or else text."""
+    name, equals, text = assignment.partition("=")
+    if not equals or not name.strip():
+        raise UserError(
+            f"a setting must be given as NAME=VALUE, got {assignment!r}",
+            "write for example {recipe.learning_rate=0.05}",
+        )
+    value: Any = text
+    with suppress(ValueError, RecursionError):  # not TOML, so it is text
+        value = tomllib.loads(f"value = {text}")["value"]
+    _set(settings, name.strip(), value)
+
+
+def assigned(
+    assignments: Iterable[str], flags: Mapping[str, Any], start: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Settings from `start`, `NAME=VALUE` assignments and flags. Later ones override.
+
+    Flags that are None were not given.
+
+    >>> assigned(["recipe.epochs=3", "seed=1"], {"recipe": "best", "seed": None})
+    {'recipe': {'epochs': 3, 'name': 'best'}, 'seed': 1}
+    """
+    settings = dict(start or {})
+    for assignment in assignments:
+        _set_by_assignment(settings, assignment)
+    for name, value in flags.items():
+        if value is not None:
+            _set(settings, name, value)
+    return settings

@@ -12,6 +12,7 @@ from support.command_line import Command, assert_refused, write_arrays, write_ph
 
 from bic.learn import step
 from bic.learn.stage1 import train_network
+from bic.store.overview import live_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -62,7 +63,7 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
     assert outcome.out.startswith(
         "version 2 is live: 1 new class (c) and 1 known class (a), 8 images\nold classes: "
     )
-    assert "drop on old classes: " in outcome.out
+    assert "change on old classes: " in outcome.out
     assert "if only old classes can be answered, as the gate judges, " in outcome.out
     assert "correction: α " in outcome.out
     again = bic("learn", "shop", "second", "--quiet")
@@ -71,6 +72,42 @@ def test_a_model_is_created_and_taught(bic: Command, tmp_path: Path) -> None:
         "nothing to learn: all 8 images were learned before; --again learns them again\n"
     )
     assert bic("learn", "shop", "second", "--again", "--quiet").out.startswith("version 3 is live")
+
+
+def test_other_settings_are_chosen_when_the_model_is_created(bic: Command, tmp_path: Path) -> None:
+    for name in "ab":
+        write_class(tmp_path / "first", name)
+    write_class(tmp_path / "second", "c")
+    rate = ["--set", "recipe.learning_rate=0.03", "--set", "recipe.optimiser.momentum=0.7"]
+    command = ["learn", "shop", "first", *SMALL, "--quiet"]
+    assert_refused(
+        bic(*command, "--set", "recipe.learning_rate=1e25"),
+        "training diverged in epoch ",
+        "lower recipe.learning_rate (--set recipe.learning_rate=VALUE)",
+    )
+    assert bic(*command, *rate).code == 0  # the remedy can be followed
+    recorded = live_settings(tmp_path / "shop")
+    assert recorded["recipe.learning_rate"] == 0.03
+    assert recorded["recipe.optimiser.momentum"] == 0.7
+    assert recorded["recipe.name"] == "fast"
+    assert recorded["recipe.backbone"] == "mlp"  # flags and --set are combined
+    assert_refused(
+        bic("learn", "shop", "second", "--set", "recipe.learning_rate=0.05"),
+        "shop was created with recipe.learning_rate 0.03, got 0.05; leave out "
+        "recipe.learning_rate (--set recipe.learning_rate=VALUE), or create another model",
+    )
+    assert_refused(
+        bic("learn", "shop", "second", "--recipe", "best"),
+        "shop was created with recipe fast, got best; leave out --recipe",
+    )
+    assert bic("learn", "shop", "second", *rate, "--quiet").code == 0
+    for setting, sentence in (
+        ("recipe.learning_rat=1", "did you mean 'recipe.learning_rate'?"),
+        ("sed=1", "unknown setting of a model 'sed'; did you mean 'seed'?"),
+        ("recipe", "a setting must be given as NAME=VALUE, got 'recipe'"),
+    ):
+        assert_refused(bic("learn", "other", "second", "--set", setting), sentence)
+    assert not (tmp_path / "other").exists()
 
 
 def test_predicting_uses_the_live_version(bic: Command, shop: Path, tmp_path: Path) -> None:

@@ -18,7 +18,19 @@ from bic.settings import known_paths
 def test_every_recipe_is_known_by_its_name() -> None:
     for name, recipe in RECIPES.items():
         assert recipe.name == name
-        assert Learning(recipe=name).recipe == recipe
+        assert Learning(recipe=name, method="bic-means").recipe == recipe
+
+
+def test_on_a_frozen_backbone_the_default_is_ridge_which_keeps_held_out_images_only() -> None:
+    for learning in (Learning(recipe="photos"), Learning(backbone="lite2")):
+        assert learning.method == "ridge"
+        assert learning.memory == MemoryBudget(images=0)
+        assert not learning.recipe.augmentation.flip
+    assert Learning(recipe="photos", memory=500).memory == MemoryBudget(images=500)
+    for changes in ({"method": "bic"}, {"tune": True}, {"recipe": "fast"}):
+        learning = Learning(**{"recipe": "photos", **changes})
+        assert learning.method == changes.get("method", "bic-means")
+        assert learning.memory == MemoryBudget(images=2000)
 
 
 def test_a_recipe_can_be_a_name_a_mapping_or_an_object() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import torch
@@ -15,11 +18,15 @@ from support.training import (
     train,
 )
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from bic import Correction
 from bic.learn.losses import Losses
 from bic.learn.teacher import Teacher
 from bic.model.network import Head, Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_the_teacher_is_in_evaluation_mode_and_training_does_not_change_it() -> None:
@@ -136,3 +143,71 @@ def test_a_backbone_that_cannot_be_folded_teaches_as_it_is(backbone: type[nn.Mod
     with torch.no_grad():
         expected = network.eval()(pixels)
     torch.testing.assert_close(Teacher(network, None)(pixels), expected)
+
+
+class Meeting(nn.Module):
+    """A backbone in whose forward pass another thread does `work`."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.work = work
+
+    def forward(self, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        thread.join()
+        features: Tensor = self.norm(self.conv(x))
+        return features.mean(dim=(2, 3))
+
+
+def test_while_a_backbone_is_traced_other_threads_can_predict() -> None:
+    other = small_network().eval()
+    pixels = noisy_images(6).take(np.arange(6))
+    with torch.no_grad():
+        expected = other(pixels)
+    found: list[Tensor] = []
+
+    def predict() -> None:
+        with torch.no_grad():
+            found.append(other(pixels))
+
+    network = small_network()
+    network.backbone = Meeting(predict)
+    traced = Teacher(network, None).folded.backbone
+    assert isinstance(traced, GraphModule)
+    called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    assert called == ["conv"]
+    assert len(found) == 1
+    assert torch.equal(found[0], expected)
+
+
+def test_traces_of_two_threads_leave_modules_as_they_were() -> None:
+    """The second trace begins during the first; undoing both in this order would undo neither."""
+    call = nn.Module.__call__
+    is_traced = threading.Event()
+    first_has_ended = threading.Event()
+
+    def wait() -> None:
+        is_traced.set()
+        first_has_ended.wait(10)
+
+    second = small_network()
+    second.backbone = Meeting(wait)
+    thread = threading.Thread(target=Teacher, args=(second, None))
+
+    def begin_second() -> None:
+        thread.start()
+        is_traced.wait(0.5)
+
+    first = small_network()
+    first.backbone = Meeting(begin_second)
+    try:
+        assert isinstance(Teacher(first, None).folded.backbone, GraphModule)
+        first_has_ended.set()
+        thread.join()
+        assert is_traced.is_set()
+        assert nn.Module.__call__ is call
+    finally:
+        nn.Module.__call__ = call

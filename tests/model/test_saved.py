@@ -45,6 +45,18 @@ def test_loaded_model_is_the_saved_model(tmp_path: Path, kind: str, backbone: st
     assert loaded.answer.teacher_correction == model.answer.teacher_correction
 
 
+@pytest.mark.parametrize("backbone", ["mlp", "small", "mlp+mlp"])
+def test_loading_draws_nothing_at_random(tmp_path: Path, backbone: str) -> None:
+    """Torch has one random state for all threads, and a training may run in another one."""
+    model = made_model("head", backbone)
+    model.save(tmp_path / "model")
+    before = torch.get_rng_state()
+    loaded = Model.load(tmp_path / "model")
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, tensor in tensors(loaded).items():
+        assert tensor.stride() == tensors(model)[name].stride(), name
+
+
 @pytest.mark.parametrize(
     "preprocessing",
     [

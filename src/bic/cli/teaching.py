@@ -10,6 +10,7 @@ from bic.cli.runs import one_of
 from bic.errors import LostError
 from bic.learn.methods import METHODS
 from bic.learn.recipes import RECIPES
+from bic.settings import assigned
 
 ModelPath = Annotated[Path, Parameter(help="The folder of the model.")]
 TEACHABLE = [name for name, method in METHODS.items() if not method.is_upper_bound]
@@ -38,6 +39,10 @@ def learn(
     tune: Annotated[bool, flag("Train a pretrained backbone too.")] = False,
     random_features: Annotated[Number, flag("Random features of ridge; 2000 by default.")] = None,
     seed: Annotated[Number, flag("Seed of every random draw.")] = None,
+    set_: Annotated[
+        tuple[str, ...],
+        flag("Another setting: recipe.learning_rate=0.05; can be repeated.", "--set"),
+    ] = (),
     max_drop: Annotated[
         float, Parameter(help="Points by which the accuracy on old classes may fall.")
     ] = 10.0,
@@ -53,13 +58,14 @@ def learn(
 ) -> None:
     """Teach a model new classes, or more images of known classes.
 
-    The first call creates the model. The settings from `--recipe` to `--seed` are chosen then and
+    The first call creates the model. The settings from `--recipe` to `--set` are chosen then and
     stay. Run the same command again to continue an interrupted learn.
 
     For example:
 
     - `bic learn shop photos/`
     - `bic learn shop photos/ --memory 64MB --image-size 96`
+    - `bic learn shop photos/ --set recipe.learning_rate=0.05`
     - `bic learn shop more-photos/ --max-drop 5`
     """
     import torch
@@ -76,22 +82,25 @@ def learn(
         for line in expectation_lines(expected):
             progress.say(line)
 
+    flags = {
+        "recipe": recipe,
+        "method": method,
+        "memory": memory,
+        "image_size": image_size,
+        "held_out": held_out,
+        "exemplars": exemplars,
+        "epochs": epochs,
+        "backbone": backbone,
+        "tune": tune or None,
+        "random_features": random_features,
+        "seed": seed,
+    }
     taught = open_model(
         model,
         progress=progress,
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         trust=trust,
-        recipe=recipe,
-        method=method,
-        memory=memory,
-        image_size=image_size,
-        held_out=held_out,
-        exemplars=exemplars,
-        epochs=epochs,
-        backbone=backbone,
-        tune=tune or None,
-        random_features=random_features,
-        seed=seed,
+        **assigned(set_, flags),
     )
     report = taught.learn(
         images,

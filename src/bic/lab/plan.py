@@ -16,7 +16,7 @@ from bic.lab.protocol import Defaults, Protocol, defaults_for
 from bic.learn.learning import Learning, MemoryBudget, default_recipe
 from bic.learn.moved import refuse_moved
 from bic.learn.recipe import MOST_EPOCHS, Recipe
-from bic.settings import Settings, checked, known_paths, one_sentence
+from bic.settings import Settings, assigned, checked, known_paths, one_sentence
 
 MAX_TEXT_BYTES = 2**24  # of a file of settings or class names
 
@@ -196,14 +196,8 @@ def load_settings(
 
     Flags that are None were not given.
     """
-    settings = {} if file is None else _read_toml(file)
-    for assignment in assignments:
-        name, value = _parse_assignment(assignment)
-        _set(settings, name, value)
-    for name, value in flags.items():
-        if value is not None:
-            _set(settings, name, value)
-    return checked(RunConfig, settings)
+    start = {} if file is None else _read_toml(file)
+    return checked(RunConfig, assigned(assignments, flags, start))
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -211,31 +205,3 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(_read_text(file))
     except (ValueError, RecursionError) as error:
         raise UserError(f"cannot read {file} as TOML ({error})", "check {config}") from error
-
-
-def _set(settings: dict[str, Any], name: str, value: Any) -> None:
-    """Set the setting at a path such as recipe.optimiser.momentum."""
-    *tables, leaf = ["recipe", "name"] if name == "recipe" else name.split(".")
-    place = settings
-    for table in tables:
-        if table == "recipe" and isinstance(place.get(table), str):
-            place[table] = {"name": place[table]}
-        place = place.setdefault(table, {})
-        if not isinstance(place, dict):
-            raise UserError(
-                f"{table} must be a table of settings to hold {name}, got {place!r}", "fix it"
-            )
-    place[leaf] = value
-
-
-def _parse_assignment(assignment: str) -> tuple[str, Any]:
-    name, equals, text = assignment.partition("=")
-    if not equals or not name.strip():
-        raise UserError(
-            f"a setting must be given as NAME=VALUE, got {assignment!r}",
-            "write for example {recipe.learning_rate=0.05}",
-        )
-    try:
-        return name.strip(), tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # not TOML, so it is text
-        return name.strip(), text

@@ -136,6 +136,8 @@ def _network(
     num_classes, num_features = state["head.weight"].shape
     if tuple(state["mean"].shape) != (preprocessing.channels,):
         raise ValueError("its preprocessing does not fit its weights")
+    if not num_features:
+        raise ValueError(f"its weights are not those of the backbone {backbone}")
     channels = preprocessing.channels
     size = preprocessing.size
 
@@ -149,20 +151,21 @@ def _network(
             weights=False,
         )
 
-    # The user trusts an imported backbone. A network for large images takes too much memory to try.
-    is_tried = not is_imported(backbone) and (size is None or size <= TRIED_SIZE)
-    if not is_imported(backbone):
-        # A forward pass on the meta device imports parts of torch that take a second to import.
-        with torch.device("meta"):
-            described = build(num_features if is_tried else None)
-            expected = dict(described.state_dict())
-            expected["head.weight"] = torch.empty(num_classes, described.num_features)
-            expected["head.bias"] = torch.empty(num_classes)
-        refuse_other_tensors(state, expected, backbone)
-        if not num_features:
-            raise ValueError(f"its weights are not those of the backbone {backbone}")
-    network = build(num_features)
-    network.head.grow(num_classes)
+    if is_imported(backbone):  # the user trusts it
+        network = build(num_features)
+        network.head.grow(num_classes)
+        network.load_state_dict(state)
+        return network
+    # A network for large images takes too much memory to try. It is measured on the meta device,
+    # where a forward pass imports parts of torch that take a second to import.
+    is_tried = size is None or size <= TRIED_SIZE
+    # On the meta device nothing is drawn at random. So loading leaves torch's random state alone,
+    # on which a training in another thread depends.
+    with torch.device("meta"):
+        network = build(num_features if is_tried else None)
+        network.head.grow(num_classes)
+    refuse_other_tensors(state, network.state_dict(), backbone)
+    network.to_empty(device="cpu")
     network.load_state_dict(state)
     if is_tried and network.measure_features(backbone, channels, size) != num_features:
         raise ValueError(f"its weights are not those of the backbone {backbone}")

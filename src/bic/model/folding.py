@@ -1,13 +1,17 @@
 """Folding: batch-norm becomes a part of the convolution before it. For inference only."""
 
 import copy
+import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+TRACING = threading.Lock()  # two traces at once would not undo what they change in nn.Module
 
 
 def folded(backbone: nn.Module) -> nn.Module:
@@ -17,7 +21,7 @@ def folded(backbone: nn.Module) -> nn.Module:
     """
     backbone = copy.deepcopy(backbone).eval()
     try:
-        traced = symbolic_trace(backbone)
+        traced = _traced(backbone)
     except Exception:  # tracing a user's backbone can raise anything
         return backbone
     modules = dict(traced.named_modules())
@@ -28,6 +32,42 @@ def folded(backbone: nn.Module) -> nn.Module:
     layout = torch.channels_last
     module: nn.Module = traced.to(memory_format=layout)  # type: ignore[call-overload]
     return module
+
+
+class OneThreadTracer(Tracer):
+    """A tracer that leaves other threads alone.
+
+    While it traces, torch.fx replaces `nn.Module.__call__` and `__getattr__` for all threads. A
+    model that predicts or is loaded in another thread must still compute.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+
+def _traced(backbone: nn.Module) -> GraphModule:
+    """The backbone as a graph of calls. Raises anything if it cannot be traced."""
+    tracer = OneThreadTracer()
+    with TRACING:
+        graph = tracer.trace(backbone)
+    return GraphModule(tracer.root, graph, type(backbone).__name__)
 
 
 def _fold(

@@ -52,13 +52,21 @@ def _short_accuracy(share: Share | None) -> str:
     return f"{100 * share.value:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
-def drop_in_words(drop: Drop) -> str:
-    """
-    >>> drop_in_words(Drop(lost=20, gained=5, total=100))
-    '15.0 points (5.1 to 24.3)'
+def change_in_words(drop: Drop) -> str:
+    """A drop or, if the accuracy rose, a gain. Below 0, the interval of one means the other.
+
+    >>> change_in_words(Drop(lost=20, gained=5, total=100))
+    'a drop of 15.0 points (5.1 to 24.3)'
+    >>> change_in_words(Drop(lost=5, gained=20, total=100))
+    'a gain of 15.0 points (5.1 to 24.3)'
+    >>> change_in_words(Drop(lost=2, gained=2, total=100))
+    'no change (-4.7 to 4.7)'
     """
     low, high = drop.interval
-    return f"{100 * drop.value:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
+    if drop.value < 0:
+        return f"a gain of {-100 * drop.value:.1f} points ({-100 * high:.1f} to {-100 * low:.1f})"
+    words = f"a drop of {100 * drop.value:.1f} points" if drop.value else "no change"
+    return f"{words} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def expectation_lines(expected: Expectation) -> Iterator[str]:
@@ -116,9 +124,9 @@ def _verdict_lines(verdict: Verdict, *, is_first: bool) -> Iterator[str]:
         images = counted(verdict.new_after.total, "held-out image")
         yield f"new classes: {accuracy(verdict.new_after)}, on {images}"
     if verdict.drop is not None and verdict.restricted_drop is not None:
-        restricted = drop_in_words(verdict.restricted_drop)
+        restricted = change_in_words(verdict.restricted_drop)
         yield (
-            f"drop on old classes: {drop_in_words(verdict.drop)}; "
+            f"change on old classes: {change_in_words(verdict.drop)}; "
             f"if only old classes can be answered, as the gate judges, {restricted}"
         )
     if not verdict.is_judged and not is_first:

@@ -10,7 +10,7 @@ from bic.errors import UserError, unknown
 from bic.learn.learning import Learning, MemoryBudget, default_recipe, merged
 from bic.learn.measured_precision import measured_precision
 from bic.progress import Progress
-from bic.settings import checked
+from bic.settings import checked, flat_settings
 
 SMALLEST = 9  # pixels a side that the network of the default recipe needs
 
@@ -43,10 +43,9 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     values = dict(asked)
     image_size = values.pop("image_size", None)
     tune = bool(values.get("tune"))
-    chosen = values.get("recipe")
-    if not chosen:
-        chosen = default_recipe(values.get("backbone"), tune=tune, otherwise=recipe)
-    table = {"name": chosen} if isinstance(chosen, str) else dict(chosen)
+    default = default_recipe(values.get("backbone"), tune=tune, otherwise=recipe)
+    chosen = values.get("recipe") or default
+    table = {"name": chosen} if isinstance(chosen, str) else {"name": default, **dict(chosen)}
     if image_size is not None:
         table["image_size"] = image_size
     random_features = values.pop("random_features", None)
@@ -72,7 +71,7 @@ def suited_learning(
     size = images.preprocessing.size
     if size is None and not is_vectors:
         raise UserError("images must be square", "set {image_size=32} to resize them")
-    if size is not None and size < SMALLEST and not {"recipe", "backbone"} & asked.keys():
+    if size is not None and size < SMALLEST and not _names_network(asked):
         learning = learning.with_recipe(backbone="small")
     learning = learning.with_recipe(image_size=None if is_vectors else size)
     if learning.precision != "quickest":
@@ -84,6 +83,13 @@ def suited_learning(
     return learning.with_recipe(precision=measured)
 
 
+def _names_network(asked: Mapping[str, Any]) -> bool:
+    """Whether a backbone was given, or a recipe, which has one."""
+    recipe = asked.get("recipe", {})
+    is_table = isinstance(recipe, Mapping)
+    return "backbone" in asked or not is_table or bool({"name", "backbone"} & recipe.keys())
+
+
 def refuse_changes(asked: Mapping[str, Any], learning: Learning, folder: Path) -> None:
     """Raise UserError if a setting was given that differs from the recorded one."""
     for name, value in asked.items():
@@ -91,20 +97,23 @@ def refuse_changes(asked: Mapping[str, Any], learning: Learning, folder: Path) -
         if name == "memory":
             value = checked(Learning, {"memory": value, "method": learning.method}).memory
         if name == "recipe":
-            recorded, value = _recipes(recorded.model_dump(), value)
+            table = {"name": value} if isinstance(value, str) else dict(value)
+            name, recorded, value = _differing(recorded.model_dump(), table)
         if value != recorded:
             raise UserError(
                 f"{folder} was created with {name} {_in_words(recorded)}, got {_in_words(value)}",
-                f"leave out {{{name}}}, or create another model",
+                f"leave out {name.join('{}')}, or create another model",
             )
 
 
-def _recipes(recorded: dict[str, Any], value: Any) -> tuple[Any, Any]:
-    """The recorded recipe and the one that was given, in a form that can be compared."""
-    if isinstance(value, str):
-        return recorded["name"], value
-    table = value if isinstance(value, Mapping) else value.model_dump()
-    return recorded, merged(recorded, table)
+def _differing(recorded: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """The first setting of a recipe that differs: its name, recorded and given. Or equal values."""
+    before = dict(flat_settings(recorded, "recipe."))
+    for path, value in flat_settings(merged(recorded, table), "recipe."):
+        if value != before.get(path):
+            name = "recipe" if path == "recipe.name" else path
+            return name, before.get(path), value
+    return "recipe", None, None
 
 
 def _in_words(value: Any) -> str:

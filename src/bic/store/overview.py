@@ -1,7 +1,6 @@
 """What a model folder knows about its classes, and how two versions differ. Imports no torch."""
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from bic.errors import UserError
 from bic.model.intervals import Share
 from bic.model.version_files import consistent, live_version, read_named, read_version
 from bic.model.versions import DamagedError, Root, Version
+from bic.settings import flat_settings
 
 LEARNING = "learning.json"
 
@@ -125,8 +125,8 @@ def _diff(folder: Path, before: Version, after: Version) -> VersionDiff:
             if earlier != later:
                 counts[name] = (*earlier, *later)
     settings = {}
-    flat_before = dict(_flat(_learning(folder, before)))
-    flat_after = dict(_flat(_learning(folder, after)))
+    flat_before = dict(flat_settings(_learning(folder, before)))
+    flat_after = dict(flat_settings(_learning(folder, after)))
     for path in {**flat_before, **flat_after}:
         if flat_before.get(path) != flat_after.get(path):
             settings[path] = (flat_before.get(path), flat_after.get(path))
@@ -156,7 +156,7 @@ def live_settings(folder: Path) -> dict[str, Any]:
     """The settings of learning of the live version, flat, by their paths."""
 
     def read(root: Root) -> dict[str, Any]:
-        return dict(_flat(_learning(folder, live_version(folder, root))))
+        return dict(flat_settings(_learning(folder, live_version(folder, root))))
 
     return consistent(folder, read)
 
@@ -168,11 +168,3 @@ def _learning(folder: Path, version: Version) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError) as error:
         path = folder / version.files[LEARNING].name
         raise DamagedError(path, "it has no settings") from error
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
