@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bic.model.answers import Correction
     from bic.model.calibration import Calibration
     from bic.model.evaluation import Evaluation
+    from bic.model.export import Exported
     from bic.model.intervals import Drop, Share
     from bic.model.model import Model
     from bic.model.versions import Event, Verdict
@@ -50,6 +51,7 @@ _HOMES = {
     "Drop": "model.intervals",
     "Event": "model.versions",
     "Expectation": "store.learn_report",
+    "Exported": "model.export",
     "FolderCheck": "store.check",
     "HeldOutWarning": "errors",
     "ImageSet": "data.images",
@@ -99,6 +101,7 @@ __all__ = [
     "Evaluation",
     "Event",
     "Expectation",
+    "Exported",
     "FolderCheck",
     "HeldOutWarning",
     "ImageSet",

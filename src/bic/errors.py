@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bic.text import printable
 
-SETTING = re.compile(r"\{([a-z][a-z_.]*)(?:=([^{}]*))?\}")
+SETTING = re.compile(r"\{([a-z][a-z0-9_.]*)(?:=([^{}]*))?\}")
 
 FEW_NAMES = 12  # that are listed beside a suggestion
 MOST_NAMES = 100  # that are listed at all

@@ -11,7 +11,7 @@ from bic.model.backbones import BACKBONES
 
 COMMANDS = (
     *("", "learn", "predict", "evaluate", "classes", "history", "rollback", "diff", "retire"),
-    *("rename", "check", "run", "demo", "show", "report", "paper", "data get"),
+    *("rename", "check", "export", "run", "demo", "show", "report", "paper", "data get"),
 )
 
 # Prints what a command prints, and fails if torch was imported.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from torch import Tensor
 from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.from_python import Images, as_model_input
+from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
@@ -21,6 +22,9 @@ from bic.model.certainty import certainty
 from bic.model.evaluation import Evaluation
 from bic.model.network import Network
 from bic.progress import Progress
+
+if TYPE_CHECKING:
+    from bic.model.export import Exported
 
 Tensors = dict[str, Tensor]
 
@@ -203,6 +207,33 @@ class Model:
         from bic.model.saved import save_model
 
         save_model(self, Path(folder))
+
+    def export(
+        self,
+        path: Path | str,
+        *,
+        int8: bool = False,
+        held_out: ImageSet | None = None,
+        safetensors: bool = False,
+    ) -> "Exported":
+        """Write the model to a file that runs without bic, and return what was written.
+
+        The file is in ONNX's format. It takes images of any size (or vectors), and its outputs are
+        logits and probabilities. Before it is written, its logits are compared with the model's.
+        `int8` makes it smaller and faster, if that costs less than a point of accuracy on
+        `held_out`, images that were never trained on; their labels are positions in `classes`.
+
+        With `safetensors`, `path` is a new folder for the weights and a list of operations that
+        plain torch can run. Raises UserError if packages are missing or int8 costs too much.
+        """
+        from bic.model.export import export_onnx
+        from bic.model.weight_files import export_weights
+
+        if not safetensors:
+            return export_onnx(self, Path(path), int8=int8, held_out=held_out)
+        if int8:
+            raise UserError("int8 is for ONNX files only", "leave out {int8} or {safetensors}")
+        return export_weights(self, Path(path))
 
     @classmethod
     def load(cls, folder: Path | str, *, trust: bool = False) -> "Model":

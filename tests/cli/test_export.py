@@ -1,0 +1,84 @@
+"""`bic export`: from a model folder or a run to a file that onnxruntime runs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+from support.command_line import Command, assert_refused, write_photos
+from support.model_folders import made_model
+
+from bic import Model, open_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
+
+LEARN = ["--backbone", "small", "--epochs", "1", "--quiet", "--threads", "1", "--image-size", "8"]
+
+
+@pytest.fixture
+def shop(bic: Command, tmp_path: Path) -> Path:
+    """A model folder of four classes, with photos/test beside it."""
+    write_photos(tmp_path / "photos")
+    assert bic("learn", "shop", "photos/train", *LEARN).code == 0
+    return tmp_path / "shop"
+
+
+def test_exported_file_answers_as_bic_predict(bic: Command, shop: Path, tmp_path: Path) -> None:
+    outcome = bic("export", "shop", "shop.onnx")
+    assert outcome.code == 0
+    assert outcome.out.startswith("shop.onnx: 4 classes, 0.")
+    session = onnxruntime.InferenceSession("shop.onnx")
+    labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    rows = json.loads(bic("predict", "shop", "photos/test", "--top", "4", "--json", "--quiet").out)
+    assert len(rows) == 8
+    for row in rows:
+        image = np.asarray(Image.open(tmp_path / row["file"]))
+        (probabilities,) = session.run(["probabilities"], {"images": image[None]})[0]
+        expected = {answer["class"]: answer["probability"] for answer in row["classes"]}
+        for label, probability in zip(labels, probabilities, strict=True):
+            assert probability == pytest.approx(expected[label], abs=2e-3)
+
+
+def test_int8_uses_the_held_out_images_or_others(bic: Command, shop: Path, tmp_path: Path) -> None:
+    own = bic("export", "shop", "int8.onnx", "--int8")
+    given = bic("export", "shop", "given.onnx", "--int8", "--images", "photos/test")
+    for outcome, count in ((own, 4), (given, 8)):
+        if outcome.code == 2:  # random photos: one image may change its class
+            assert_refused(outcome, f"accuracy on {count} held-out images by", "leave out --int8")
+        else:
+            first, second = outcome.out.splitlines()
+            assert "before int8, its logits differ" in first
+            assert f"% of {count} held-out images are right, a drop of" in second
+
+
+def test_safetensors_and_a_run(bic: Command, shop: Path) -> None:
+    assert bic("export", "shop", "weights", "--safetensors").code == 0
+    assert {path.name for path in Path("weights").iterdir()} == {
+        *("config.json", "weights.safetensors", "checksums.json")
+    }
+    command = ["run", "photos", "--steps", "2", "--memory", "8", "--image-size", "8"]
+    assert (
+        bic(*command, "--backbone", "small", "--epochs", "1", "--quiet", "--out", "run").code == 0
+    )
+    assert bic("export", "run", "run.onnx").code == 0
+    assert Path("run.onnx").exists()
+
+
+def test_mistakes_are_refused(bic: Command, shop: Path, tmp_path: Path) -> None:
+    assert_refused(bic("export", "shop", "shop.tflite"), "does not end in .onnx", "--safetensors")
+    assert_refused(bic("export", "nowhere", "a.onnx"), "nowhere does not exist")
+    assert_refused(bic("export", "shop", "a.onnx", "--images", "photos/test"), "add --int8")
+    made_model().save(tmp_path / "plain")
+    refused = bic("export", "plain", "a.onnx", "--int8")
+    assert_refused(refused, "there are no held-out images", "--images")
+    refused = bic("export", "plain", "a.onnx", "--int8", "--images", "photos/test")
+    assert_refused(refused, "photos/test has no images of the model's classes")
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_python_exports_the_live_version(shop: Path, tmp_path: Path) -> None:
+    exported = open_model(shop).model.export(tmp_path / "live.onnx")
+    assert exported.path.exists()
+    assert Model.load(shop).export(tmp_path / "loaded.onnx").num_bytes == exported.num_bytes
