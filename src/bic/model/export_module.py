@@ -13,6 +13,7 @@ from torch.export import Dim, ExportedProgram
 from bic.errors import LostError, UserError
 from bic.model.answers import Outputs
 from bic.model.model import Model
+from bic.model.network import Network
 
 TOLERANCE = 1e-4  # of the largest logit
 CHECKED = (8, 1)  # numbers of images on which an export is compared with its model
@@ -37,6 +38,9 @@ class Predictor(nn.Module):
         retired = torch.zeros(len(model.classes))
         retired[list(model.retired)] = -torch.inf
         self.register_buffer("retired", retired if model.retired else None)
+        for module in self.modules():
+            if isinstance(module, Network):
+                module.frozen = False  # a frozen one changes itself for speed: that has no trace
         self.eval()
         self.requires_grad_(False)
 

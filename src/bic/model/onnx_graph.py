@@ -47,7 +47,8 @@ preprocessing (uint8[batch, height, width, {channels}] images)
     cut = Slice (planes, start, end, axes)
     batch_and_channels = Shape <start = 0, end = 2> (planes)
     sizes = Concat <axis = 0> (batch_and_channels, target)
-    squares = Resize <mode = "linear", antialias = 1, exclude_outside = 1> (cut, , , sizes)
+    squares = Resize <mode = "{mode}", cubic_coeff_a = -0.5, antialias = 1, exclude_outside = 1>
+        (cut, , , sizes)
 }}
 """
 
@@ -82,6 +83,7 @@ def preprocessing_graph(preprocessing: Preprocessing, like: ModelProto) -> Model
             channels=preprocessing.channels,
             size=preprocessing.size,
             side=preprocessing.resize or preprocessing.size,
+            mode="cubic" if preprocessing.bicubic else "linear",
         )
     )
 

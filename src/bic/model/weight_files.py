@@ -30,7 +30,8 @@ from bic.model.export_module import (
     traced,
 )
 from bic.model.model import Model, Tensors
-from bic.model.saved import WEIGHTS, write_tensors
+from bic.model.saved import WEIGHTS
+from bic.model.tensor_files import write_tensors
 
 CONFIG = "config.json"
 INPUT = "images"
