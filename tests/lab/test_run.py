@@ -11,7 +11,7 @@ from support.lines import Lines
 from support.toy import toy_dataset
 
 from bic import Dataset, Model, Result, RunConfig, UserError, read_result, run
-from bic.lab.run import open_for
+from bic.lab.run_data import open_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 

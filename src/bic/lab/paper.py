@@ -16,7 +16,8 @@ from bic.files import to_json, write_file
 from bic.lab.experiment_runs import Job, find_experiment, gather, jobs
 from bic.lab.experiments import EXPERIMENTS, Experiment
 from bic.lab.plan import learning_for
-from bic.lab.run import open_for, run, set_threads
+from bic.lab.run import run, set_threads
+from bic.lab.run_data import open_for
 from bic.learn.effort import images_trained_on, update_cost
 from bic.learn.methods import find_method
 from bic.model.network import fresh_network

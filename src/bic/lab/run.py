@@ -5,7 +5,6 @@ import io
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,17 @@ from bic.compute.distributed import (
     world,
 )
 from bic.data.decode_pool import count_cpus, decoding, default_processes
-from bic.data.fitting import fitted
 from bic.data.images import Dataset
-from bic.data.open import open_dataset
 from bic.errors import UserError
-from bic.lab.plan import Plan, RunConfig, learning_for
+from bic.lab.plan import Plan, RunConfig
 from bic.lab.planning import make_plan, measured
+from bic.lab.run_data import open_for, with_features
 from bic.lab.steps import class_order, protocol_steps
 from bic.learn.learner import Learner
 from bic.learn.lesson import Learned
 from bic.learn.methods import find_method
 from bic.model.answers import HeadAndMeans
-from bic.model.backbones import preprocessing_for
 from bic.model.evaluate import evaluate, forgetting
-from bic.model.feature_folder import MAX_BYTES, FeatureFolder, user_cache
 from bic.model.model import Model
 from bic.progress import Progress
 from bic.store.results import BlendResult, Result, StepResult, check_predictions
@@ -69,7 +65,7 @@ def run(
     check_device(device)
     with joined(device) as team:
         progress = progress if team.is_first else Progress("quiet")
-        dataset = data if isinstance(data, Dataset) else open_for(config, data, progress)
+        dataset = open_for(config, data, progress)
         return _run(config, out, dataset, progress, workers, device)
 
 
@@ -88,27 +84,6 @@ def _check_count(name: str, count: int | None, *, minimum: int) -> None:
             f"{name} must be from {minimum} to {maximum:,} here, got {count:,}",
             f"use {{{name}={num_cpus}}}, the number of CPUs",
         )
-
-
-def open_for(config: RunConfig, data: Path | str | None, progress: Progress) -> Dataset:
-    """The data set that a request names, in the form that its recipe needs."""
-    recipe = learning_for(config).recipe
-    wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
-    dataset = open_dataset(
-        config.dataset,
-        None if data is None else Path(data),
-        image_size=recipe.image_size if wanted is None else None,
-        resize=recipe.resize,
-        label=config.label,
-        classes=config.classes,
-        skip_bad=config.skip_bad,
-        keep_files=recipe.frozen or recipe.augmentation.random_resize is not None,
-        progress=progress,
-    )
-    if wanted is None:
-        return dataset
-    train = fitted(dataset.train, wanted)
-    return replace(dataset, train=train, test=fitted(dataset.test, wanted))
 
 
 def _run(
@@ -217,7 +192,7 @@ def _learn_all(
     for step_result in steps:
         check_predictions(folder.path, step_result)
     if learner.learning.recipe.frozen:
-        dataset = _with_features(learner, dataset)
+        dataset = with_features(learner, dataset)
     num_steps = len(protocol.step_sizes)
     every_step = protocol_steps(
         dataset,
@@ -245,15 +220,6 @@ def _learn_all(
     result = _result(plan, learner.model, steps, complete=True)
     folder.save_result(result)
     return result
-
-
-def _with_features(learner: Learner, dataset: Dataset) -> Dataset:
-    """The data with the features of the frozen backbone, which the user's cache keeps."""
-    fingerprint = learner.fingerprint(dataset.train)
-    cache = FeatureFolder(user_cache(), fingerprint, learner.progress, max_bytes=MAX_BYTES)
-    train = learner.featured(dataset.train, cache=cache)
-    test = learner.featured(dataset.test, cache=cache, for_training=False)
-    return replace(dataset, train=train, test=test)
 
 
 def _refuse_other_model(
