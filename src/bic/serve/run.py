@@ -1,0 +1,136 @@
+"""Start a server: bind the address, print the token once, and answer until told to stop."""
+
+import resource
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from bic.errors import UserError
+from bic.files import file_error
+from bic.model.version_files import is_versioned
+from bic.serve.access import Access
+from bic.serve.app import create_app
+from bic.serve.context import Context
+from bic.serve.limits import Limits
+from bic.serve.protocol import PatientProtocol
+from bic.serve.tokens import make_private_folder, open_token
+from bic.store.model_folder import open_model
+from bic.store.version_writer import README, UNFINISHED, WAITING
+
+BACKLOG = 2048
+MOST_FILES = 65536  # descriptors that are asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Where to listen, and how. `settings` are those of a model that does not exist yet."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    names: Sequence[str] = ()
+    state: Path | None = None
+    new_token: bool = False
+    device: str = "cpu"
+    trust: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(model: Path, options: ServeOptions, say: Callable[[str], None]) -> None:
+    """Serve a model until SIGTERM or Ctrl-C. `say` prints the address and the token."""
+    _refuse_other_folders(model)
+    settings = {name: value for name, value in options.settings.items() if value is not None}
+    folder = open_model(model, device=options.device, trust=options.trust, **settings)
+    state = options.state or model.with_name(f"{model.resolve().name}.serve")
+    make_private_folder(state)
+    listener = _bound(options.host, options.port)
+    check, token = open_token(state, renew=options.new_token)
+    access = Access(options.host, options.names, check)
+    context = Context(folder, settings, state, access, options.limits)
+    _raise_file_limit()
+    port = listener.getsockname()[1]
+    for line in greeting(options.host, port, token):
+        say(line)
+    config = uvicorn.Config(
+        create_app(context),
+        http=PatientProtocol.with_limit(options.limits.header_seconds),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=int(options.limits.header_seconds),
+        timeout_graceful_shutdown=int(options.limits.grace_seconds),
+    )
+    StoppableServer(config, context).run(sockets=[listener])
+
+
+class StoppableServer(uvicorn.Server):
+    """A server whose streams of events end when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self.context = context
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.context.stopping.set()
+        await super().shutdown(sockets)
+
+
+def greeting(host: str, port: int, token: str | None) -> list[str]:
+    """What is printed at the start. The page takes the token from the address."""
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/"
+    if token is None:
+        return [f"serving at {address} (the token was printed at the first start)"]
+    return [
+        f"serving at {address}#token={token}",
+        f"the token, which is shown only this once: {token}",
+    ]
+
+
+def _refuse_other_folders(model: Path) -> None:
+    """Raise UserError for a folder with something that has no versions."""
+    if is_versioned(model) or not model.is_dir():
+        return
+    names = {path.name for path in model.iterdir() if not path.name.startswith(".")}
+    others = names - {README, UNFINISHED, WAITING, "files", "versions"}
+    if others:
+        raise UserError(
+            f"{model} is not a model folder: it has {min(others)} and no versions",
+            "give a folder that bic learn has written, or a new one",
+        )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address. Raises UserError if that is not possible."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(f"cannot listen at {host} ({error.strerror})", "change {host}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        problem = f"cannot listen at {host}, port {port}"
+        raise file_error(error, problem, "choose another {port} or {host}") from error
+    return listener
+
+
+def _raise_file_limit() -> None:
+    """Every connection takes a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
