@@ -11,7 +11,7 @@ from bic.serve.failures import ApiError
 from bic.serve.tokens import TokenCheck
 
 READS = ("GET", "HEAD")
-OPEN_PATHS = ("/", "/health")
+OPEN_PATHS = ("/", "/health", "/docs", "/docs/style.css", "/v1/openapi.json")
 OPEN_FOLDER = "/page/"
 # POST because it has a body; it changes nothing.
 PREDICT = "/v1/predict"
@@ -22,8 +22,8 @@ class Access:
     """The rules for a server that is bound to `host` and reached under some other `names`.
 
     On a loopback address only calls that change something need the token. On any other address, and
-    behind a proxy, all calls need it, except the page's own files and /health: these say nothing
-    about the model.
+    behind a proxy, all calls need it, except the page's own files, the documents and /health: these
+    say nothing about the model.
     """
 
     def __init__(self, host: str, names: Iterable[str], token: TokenCheck) -> None:

@@ -19,19 +19,20 @@ def docs_page(document: dict[str, Any]) -> str:
                     "method": method.upper(),
                     "path": path,
                     "text": call.get("description", ""),
-                    "parameters": call.get("parameters", []),
+                    "parameters": _parameters(call),
                     "bodies": _bodies(call),
                     "answers": _answers(call),
                 }
             )
     schemas = []
     for name, schema in sorted(document["components"]["schemas"].items()):
-        schemas.append({"name": name, "fields": _fields(schema), **schema})
+        text = schema.get("description", "")
+        schemas.append({"name": name, "text": text, "fields": _fields(schema)})
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined
     )
     template = environment.get_template("docs.html")
-    return template.render(info=document["info"], calls=calls, schemas=schemas, kind=_kind)
+    return template.render(info=document["info"], calls=calls, schemas=schemas)
 
 
 @cache
@@ -39,10 +40,19 @@ def docs_style() -> str:
     return (TEMPLATES / "docs.css").read_text(encoding="utf-8")
 
 
-def _bodies(call: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The content types of the body, and the fields or the kind of each."""
+def _parameters(call: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, type with place, and meaning of each parameter."""
+    found = []
+    for parameter in call.get("parameters", []):
+        kind = f"{_kind(parameter['schema'])} ({parameter['in']})"
+        found.append((parameter["name"], kind, parameter.get("description", "")))
+    return found
+
+
+def _bodies(call: dict[str, Any]) -> list[tuple[str, str]]:
+    """The content types of the body, and the fields or the type of each."""
     content = call.get("requestBody", {}).get("content", {})
-    return [(name, described.get("schema", {})) for name, described in content.items()]
+    return [(name, _kind(described.get("schema", {}))) for name, described in content.items()]
 
 
 def _answers(call: dict[str, Any]) -> list[tuple[str, str, str]]:

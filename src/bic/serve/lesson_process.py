@@ -13,6 +13,7 @@ from bic.serve.job import Job
 from bic.serve.learner import Request
 from bic.store.learn_report import counted, listed
 
+COMMAND = (sys.executable, "-m", "bic.serve.learner")
 STOP_SECONDS = 5.0  # until a process that does not end by itself is killed
 MAX_LINE = 2**20
 # Shares of a job: reading, training, judging.
@@ -31,7 +32,7 @@ class LessonProcess:
 
     async def start(self, request: Request) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bic.serve.learner"),
+            *COMMAND,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,

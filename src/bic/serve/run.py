@@ -41,8 +41,44 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
 
 
+class StoppableServer(uvicorn.Server):
+    """A server that listens already. Its streams of events end when it is told to stop.
+
+    `token` is known only if it was created just now.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, context: Context, listener: socket.socket, token: str | None
+    ) -> None:
+        super().__init__(config)
+        self.context = context
+        self.listener = listener
+        self.token = token
+
+    @property
+    def address(self) -> str:
+        host, port = self.listener.getsockname()[:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    def answer(self) -> None:
+        """Answer until SIGTERM or Ctrl-C."""
+        self.run(sockets=[self.listener])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.context.stopping.set()
+        await super().shutdown(sockets)
+
+
 def serve(model: Path, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a model until SIGTERM or Ctrl-C. `say` prints the address and the token."""
+    server = prepared(model, options)
+    for line in greeting(server.address, server.token):
+        say(line)
+    server.answer()
+
+
+def prepared(model: Path, options: ServeOptions) -> StoppableServer:
+    """A server that is bound to its address. Raises UserError if it cannot start."""
     _refuse_other_folders(model)
     settings = {name: value for name, value in options.settings.items() if value is not None}
     folder = open_model(model, device=options.device, trust=options.trust, **settings)
@@ -53,9 +89,6 @@ def serve(model: Path, options: ServeOptions, say: Callable[[str], None]) -> Non
     access = Access(options.host, options.names, check)
     context = Context(folder, settings, state, access, options.limits)
     _raise_file_limit()
-    port = listener.getsockname()[1]
-    for line in greeting(options.host, port, token):
-        say(line)
     config = uvicorn.Config(
         create_app(context),
         http=PatientProtocol.with_limit(options.limits.header_seconds),
@@ -67,25 +100,11 @@ def serve(model: Path, options: ServeOptions, say: Callable[[str], None]) -> Non
         timeout_keep_alive=int(options.limits.header_seconds),
         timeout_graceful_shutdown=int(options.limits.grace_seconds),
     )
-    StoppableServer(config, context).run(sockets=[listener])
+    return StoppableServer(config, context, listener, token)
 
 
-class StoppableServer(uvicorn.Server):
-    """A server whose streams of events end when it is told to stop."""
-
-    def __init__(self, config: uvicorn.Config, context: Context) -> None:
-        super().__init__(config)
-        self.context = context
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.context.stopping.set()
-        await super().shutdown(sockets)
-
-
-def greeting(host: str, port: int, token: str | None) -> list[str]:
+def greeting(address: str, token: str | None) -> list[str]:
     """What is printed at the start. The page takes the token from the address."""
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}/"
     if token is None:
         return [f"serving at {address} (the token was printed at the first start)"]
     return [
