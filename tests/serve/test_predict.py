@@ -2,6 +2,7 @@
 
 import io
 import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,6 @@ from support.servers import Served, as_files, serving, taught, test_pictures, wa
 from bic import Model, open_model
 from bic.model.predict import predictions
 from bic.serve.limits import Limits
-
-pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
 
 def test_many_images_get_the_answers_of_bic_predict(server: Served, model: Path) -> None:
@@ -56,8 +55,6 @@ def bomb() -> bytes:
     packed = io.BytesIO()
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(packed, "PNG")
     size = (50_000).to_bytes(4, "big")
-    import zlib
-
     content = bytearray(packed.getvalue())
     content[16:24] = size + size
     content[29:33] = zlib.crc32(bytes(content[12:29])).to_bytes(4, "big")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from bic import HeldOutWarning
 from bic.serve.run import ServeOptions, StoppableServer, prepared
 from support.taught import SETTINGS, images_of, learn, test_images, toy_model
 
@@ -64,8 +66,10 @@ def serving(folder: Path, **options: Any) -> Iterator[Served]:
 def taught(folder: Path, *lessons: str) -> Path:
     """A model folder that has learned classes, such as "ab" and then "c"."""
     model = toy_model(folder)
-    for classes in lessons:
-        learn(model, classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HeldOutWarning)
+        for classes in lessons:
+            learn(model, classes)
     return folder
 
 
@@ -127,9 +131,7 @@ class ServerProcess:
     def __init__(self, folder: Path, *flags: str) -> None:
         command = [sys.executable, "-m", "bic", "serve", str(folder), "--port", "0", *flags]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         first = self.process.stdout.readline()
         assert first.startswith("serving at "), first

@@ -63,7 +63,7 @@ class Jobs:
         self._files = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
-        self._process: LessonProcess | None = None
+        self.process: LessonProcess | None = None
         self._cancelled: set[str] = set()
 
     async def open(self) -> None:
@@ -204,8 +204,8 @@ class Jobs:
         if job.has_ended:
             raise ApiError(409, f"job {job.id} has ended", "roll back to undo a lesson")
         self._cancelled.add(job.id)
-        if self._process is not None and self._process.job is job:
-            await self._process.stop()
+        if self.process is not None and self.process.job is job:
+            await self.process.stop()
             await self.ended(job)
         elif job.state == "queued":
             await self._end(job, "cancelled", "it was cancelled before it started")
@@ -221,13 +221,13 @@ class Jobs:
             try:
                 await self._learn(job)
             except asyncio.CancelledError:
-                if self._process is not None:
-                    await self._process.stop()
+                if self.process is not None:
+                    await self.process.stop()
                 await self._end(job, "failed", STOPPED)
                 raise
             except (BicError, OSError) as error:
                 await self._end(job, "failed", str(error))
-            self._process = None
+            self.process = None
 
     async def _learn(self, job: Job) -> None:
         job.state = "running"
@@ -243,7 +243,7 @@ class Jobs:
         job.classes = sorted({image.class_name for image in lesson})
         folder = self.serving.folder
         process = LessonProcess(job)
-        self._process = process
+        self.process = process
         if job.id in self._cancelled or not lesson:
             reason = "it was cancelled" if lesson else "its images were removed"
             await self._end(job, "cancelled", reason)

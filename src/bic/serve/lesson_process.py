@@ -30,6 +30,10 @@ class LessonProcess:
         self.error: dict[str, Any] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     async def start(self, request: Request) -> None:
         self._process = await asyncio.create_subprocess_exec(
             *COMMAND,

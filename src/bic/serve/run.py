@@ -11,15 +11,16 @@ from typing import Any
 import uvicorn
 
 from bic.errors import UserError
-from bic.files import file_error
-from bic.model.version_files import is_versioned
+from bic.model.version_files import consistent, is_versioned, live_version
 from bic.serve.access import Access
 from bic.serve.app import create_app
 from bic.serve.context import Context
 from bic.serve.limits import Limits
 from bic.serve.protocol import PatientProtocol
 from bic.serve.tokens import make_private_folder, open_token
+from bic.store.learner_files import load_learning
 from bic.store.model_folder import open_model
+from bic.store.model_settings import first_learning, given, refuse_changes
 from bic.store.version_writer import README, UNFINISHED, WAITING
 
 BACKLOG = 2048
@@ -81,6 +82,7 @@ def prepared(model: Path, options: ServeOptions) -> StoppableServer:
     """A server that is bound to its address. Raises UserError if it cannot start."""
     _refuse_other_folders(model)
     settings = {name: value for name, value in options.settings.items() if value is not None}
+    _check_settings(model, settings)
     folder = open_model(model, device=options.device, trust=options.trust, **settings)
     state = options.state or model.with_name(f"{model.resolve().name}.serve")
     make_private_folder(state)
@@ -126,6 +128,15 @@ def _refuse_other_folders(model: Path) -> None:
         )
 
 
+def _check_settings(model: Path, settings: Mapping[str, Any]) -> None:
+    """Raise UserError for settings that a new model cannot have, or that an old one has not."""
+    asked = given(settings)
+    first_learning(asked)
+    if asked and is_versioned(model):
+        learning = consistent(model, lambda root: load_learning(model, live_version(model, root)))
+        refuse_changes(asked, learning, model)
+
+
 def _bound(host: str, port: int) -> socket.socket:
     """A socket that listens at the address. Raises UserError if that is not possible."""
     try:
@@ -141,8 +152,8 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        problem = f"cannot listen at {host}, port {port}"
-        raise file_error(error, problem, "choose another {port} or {host}") from error
+        problem = f"cannot listen at {host}, port {port} ({error.strerror})"
+        raise UserError(problem, "choose another {port} or {host}") from error
     return listener
 
 

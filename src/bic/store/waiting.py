@@ -78,6 +78,7 @@ class Box:
         for path in folder.glob(f"*{SUFFIX}"):
             files.rename(path, place / path.name)
         files.remove(folder)
+        self._tidy()
 
     def move_all(self, other: "Box") -> None:
         """Move everything to another box, and remove this one."""
@@ -86,14 +87,22 @@ class Box:
         self.clear()
 
     def remove(self, class_name: str) -> None:
+        """Delete the images of a class."""
         folder = self._classes().get(class_name)
         if folder is not None:
             files.remove(folder)
+            self._tidy()
 
     def clear(self) -> None:
         """Remove the box with everything in it."""
         files.remove(self.path)
-        with suppress(OSError):  # other boxes are left
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove folders in which nothing is left."""
+        with suppress(OSError):
+            self.path.rmdir()
+        with suppress(OSError):
             self.path.parent.rmdir()
 
     def _classes(self) -> Mapping[str, Path]:
