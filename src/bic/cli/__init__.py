@@ -1,6 +1,17 @@
 """The command line: one file per group of commands. Each parses, calls and prints."""
 
-from bic.cli import classes, data, experiments, export, models, results, runs, teaching, versions
+from bic.cli import (
+    classes,
+    data,
+    experiments,
+    export,
+    models,
+    results,
+    runs,
+    serving,
+    teaching,
+    versions,
+)
 from bic.cli.app import app, main
 
 __all__ = [
@@ -13,6 +24,7 @@ __all__ = [
     "models",
     "results",
     "runs",
+    "serving",
     "teaching",
     "versions",
 ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from bic.data.batches import plain_batches
 from bic.data.decode import is_image
@@ -124,16 +125,31 @@ def predictions(
     processes = decoding(default_processes(model.network.device.type))
     with processes, progress.task("predicting", len(files)) as task:
         for pixels, indices in plain_batches(images, num_outputs=len(model.classes)):
-            probabilities = model.probabilities(model.logits(pixels)[1])
-            best = probabilities.topk(top)
-            positions = best.indices.tolist()
-            values = best.values.tolist()
-            rejected = (certainty(probabilities) < threshold).tolist()
-            for row, index in enumerate(indices):
-                yield Prediction(
-                    file=names[index],
-                    classes=tuple(model.classes[position] for position in positions[row]),
-                    probabilities=tuple(values[row]),
-                    rejected=rejected[row],
-                )
+            for index, scores in zip(indices, ranked(model, pixels, top), strict=True):
+                yield scores.prediction(names[index], threshold=threshold)
             task.advance(len(indices))
+
+
+class Scores(NamedTuple):
+    """The most likely classes of an image, best first, and how certain the model is."""
+
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    certainty: float
+
+    def prediction(self, file: str, *, top: int | None = None, threshold: float) -> Prediction:
+        """The best `top` classes. The image is rejected if the certainty is below `threshold`."""
+        is_rejected = self.certainty < threshold
+        return Prediction(file, self.classes[:top], self.probabilities[:top], is_rejected)
+
+
+def ranked(model: Model, pixels: Tensor, top: int) -> Iterator[Scores]:
+    """The `top` classes of each image of a batch [n, channels, size, size], in order."""
+    probabilities = model.probabilities(model.logits(pixels)[1])
+    best = probabilities.topk(top)
+    rows = zip(
+        best.indices.tolist(), best.values.tolist(), certainty(probabilities).tolist(), strict=True
+    )
+    for positions, values, certain in rows:
+        classes = tuple(model.classes[position] for position in positions)
+        yield Scores(classes, tuple(values), certain)

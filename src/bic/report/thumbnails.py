@@ -1,20 +1,17 @@
 """Exemplars as small pictures for the page."""
 
 import base64
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from bic.data.decode import FORMATS
 from bic.data.parquet_files import column_pieces
+from bic.data.small_pictures import small_picture
 from bic.report.runs import Run
 
 MAX_SIDE = 48  # pixels
-MAX_PIXELS = 2**25  # of an exemplar that is made small
 MAX_PER_CLASS = 4
 MAX_PICTURES = 600  # of one data set
 
@@ -63,11 +60,4 @@ def _column(memory: Path, name: str) -> Any:
 
 
 def _small(image: bytes) -> str:
-    packed = io.BytesIO()
-    with Image.open(io.BytesIO(image), formats=FORMATS) as picture:
-        if picture.width * picture.height > MAX_PIXELS:
-            raise ValueError(f"a picture has more than {MAX_PIXELS:,} pixels")
-        small = picture.convert("RGB")
-    small.thumbnail((MAX_SIDE, MAX_SIDE))
-    small.save(packed, "WEBP", quality=75, method=4)
-    return base64.b64encode(packed.getvalue()).decode()
+    return base64.b64encode(small_picture(image, MAX_SIDE)).decode()

@@ -20,6 +20,7 @@ from bic.store.version_writer import (
     DEFAULT_KEEP,
     README,
     UNFINISHED,
+    WAITING,
     collect_garbage,
     commit,
     discard_unfinished,
@@ -29,7 +30,7 @@ from bic.store.version_writer import (
     writing,
 )
 
-OURS = (".lock", README, UNFINISHED, FILES, VERSIONS)
+OURS = (".lock", README, UNFINISHED, FILES, VERSIONS, WAITING)
 
 
 def learn_folder(

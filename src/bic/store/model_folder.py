@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,13 @@ from bic.store.check import FolderCheck, check
 from bic.store.learn_report import Expectation, LearnReport
 from bic.store.overview import ClassSummary, VersionDiff, class_summaries, diff
 from bic.store.version_writer import require_versions, writing
+
+
+class LiveModel(NamedTuple):
+    """A model, and the number of the version that it is."""
+
+    version: int
+    model: Model
 
 
 class ModelFolder:
@@ -54,19 +61,29 @@ class ModelFolder:
         self.progress = progress or Progress("quiet")
         self.device = device
         self.trust = trust
-        self._loaded: tuple[Root, Model] | None = None
+        self._loaded: tuple[Root, LiveModel] | None = None
 
     @property
     def model(self) -> Model:
         """The live version's model. Raises UserError before the first `learn`."""
         if not is_versioned(self.path):
             return Model.load(self.path, trust=self.trust).to(self.device)
+        return self.live.model
+
+    @property
+    def live(self) -> LiveModel:
+        """The live version's number and its model, which belong together.
+
+        It is loaded again only if the folder has changed. Raises UserError before the first
+        `learn`.
+        """
+        require_versions(self.path)
         root = present_root(self.path)
         if self._loaded is None or self._loaded[0] != root:
             wanted = (DESCRIPTION, WEIGHTS)
-            _, contents = read_live(self.path, wanted, optional=(BACKBONE,))
+            version, contents = read_live(self.path, wanted, optional=(BACKBONE,))
             model = model_of(contents, self.path, trust=self.trust).to(self.device)
-            self._loaded = (root, model)
+            self._loaded = (root, LiveModel(version.number, model))
         return self._loaded[1]
 
     @overload

@@ -8,7 +8,7 @@ from typing import Any
 from bic.errors import UserError
 from bic.model.intervals import Share
 from bic.model.version_files import consistent, live_version, read_named, read_version
-from bic.model.versions import DamagedError, Root, Version
+from bic.model.versions import DamagedError, Root, StoredFile, Version
 from bic.settings import flat_settings
 
 LEARNING = "learning.json"
@@ -18,7 +18,8 @@ LEARNING = "learning.json"
 class ClassSummary:
     """One class. `trend` has its held-out accuracy in each kept version, oldest first.
 
-    `trend` ends with the live version; None where no held-out image is known.
+    `trend` ends with the live version; None where no held-out image is known. `memory` is the file
+    with the images that are kept.
     """
 
     name: str
@@ -28,6 +29,7 @@ class ClassSummary:
     held_out: int
     accuracy: Share | None
     trend: tuple[Share | None, ...]
+    memory: StoredFile | None = None
 
 
 @dataclass(frozen=True)
@@ -50,33 +52,34 @@ class VersionDiff:
 
 def class_summaries(folder: Path) -> tuple[ClassSummary, ...]:
     """The active classes of the live version."""
+    return consistent(folder, lambda root: summaries_of(folder, root))
 
-    def read(root: Root) -> tuple[ClassSummary, ...]:
-        live = live_version(folder, root)
-        lineage = _lineage(folder, root, live)
-        summaries = []
-        for position, record in enumerate(live.classes):
-            if record.retired:
-                continue
-            trend = []
-            for version in lineage:
-                known = position < len(version.classes)
-                trend.append(version.classes[position].accuracy if known else None)
-            kept = record.kept + record.held_out
-            summaries.append(
-                ClassSummary(
-                    name=record.name,
-                    added=record.added,
-                    seen=record.seen,
-                    kept=kept,
-                    held_out=record.held_out,
-                    accuracy=record.accuracy,
-                    trend=tuple(trend),
-                )
+
+def summaries_of(folder: Path, root: Root) -> tuple[ClassSummary, ...]:
+    """The active classes of the version that `root` calls live, for use with `consistent`."""
+    live = live_version(folder, root)
+    lineage = _lineage(folder, root, live)
+    summaries = []
+    for position, record in enumerate(live.classes):
+        if record.retired:
+            continue
+        trend = []
+        for version in lineage:
+            known = position < len(version.classes)
+            trend.append(version.classes[position].accuracy if known else None)
+        summaries.append(
+            ClassSummary(
+                name=record.name,
+                added=record.added,
+                seen=record.seen,
+                kept=record.kept + record.held_out,
+                held_out=record.held_out,
+                accuracy=record.accuracy,
+                trend=tuple(trend),
+                memory=record.memory,
             )
-        return tuple(summaries)
-
-    return consistent(folder, read)
+        )
+    return tuple(summaries)
 
 
 def _lineage(folder: Path, root: Root, live: Version) -> list[Version]:

@@ -31,6 +31,7 @@ from bic.store.version_writer import (
     store,
     store_version,
 )
+from bic.store.waiting import remove_waiting, rename_waiting
 
 DESCRIPTION = "model.json"
 
@@ -115,6 +116,7 @@ def rename(folder: Path, old: str, new: str) -> None:
     manifests = [_changed(folder, version, [old], renamed) for version in versions]
     event = new_event("rename", root.live, f"{old} is now {new}")
     _commit(folder, replace(root, versions=tuple(manifests), history=(*root.history, event)))
+    rename_waiting(folder, old, new)
 
 
 def retire(folder: Path, names: Sequence[str]) -> int:
@@ -147,6 +149,7 @@ def retire(folder: Path, names: Sequence[str]) -> int:
     text = f"{listed(tuple(names))}: {counted(num_images, 'kept image')} deleted"
     event = new_event("retire", root.live, text)
     discard_unfinished(folder)
+    remove_waiting(folder, names)
     commit(folder, replace(root, versions=tuple(manifests), history=(*root.history, event)))
     collect_garbage(folder, is_required=True)
     return num_images

@@ -38,6 +38,7 @@ from bic.version import __version__
 
 DEFAULT_KEEP = 5  # versions
 UNFINISHED = "unfinished"
+WAITING = "waiting"
 README = "README.md"
 README_TEXT = """\
 # A model that learns
@@ -52,6 +53,7 @@ Made by `bic`. Copy this folder as a whole to back it up or to pass it on.
 | `files/CHECKSUM.json` | class names, answer and preprocessing of a version; settings of learning |
 | `files/CHECKSUM.parquet` | the memory: kept images of one class; or digests of learned images |
 | `unfinished/` | where an interrupted `bic learn` continues |
+| `waiting/` | images that `bic serve` was sent and that no version has learned yet |
 
 Every file in `files/` is named by its SHA-256 checksum. Versions share files that did not change.
 The images in the memory are copies of images that the model was taught with.
@@ -94,7 +96,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 def _refuse_links(folder: Path) -> None:
     """Raise UserError if a folder inside leads elsewhere: nothing there may be removed."""
-    for name in (FILES, VERSIONS, UNFINISHED):
+    for name in (FILES, VERSIONS, UNFINISHED, WAITING):
         if (folder / name).is_symlink():
             raise UserError(
                 f"{folder / name} is a link to another place", "put a copy of the folder there"

@@ -1,0 +1,69 @@
+"""What the routes share: the model, the queue of lessons, the rules and the counters."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from bic.serve.access import Access
+from bic.serve.batching import Predictor
+from bic.serve.failures import no_model
+from bic.serve.jobs import Jobs
+from bic.serve.limits import Limits
+from bic.serve.metrics import Metrics
+from bic.serve.serving import Serving
+from bic.store.model_folder import LiveModel, ModelFolder
+
+
+class Context:
+    """Everything behind the routes. It is made before the event loop and opened inside it."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        settings: Mapping[str, Any],
+        state: Path,
+        access: Access,
+        limits: Limits,
+    ) -> None:
+        self.folder = folder
+        self.access = access
+        self.limits = limits
+        self.metrics = Metrics()
+        self.serving = Serving(folder, self.metrics)
+        self.predictor = Predictor(limits, self.metrics)
+        self.jobs = Jobs(self.serving, settings, state, limits, self.metrics)
+        self.stopping = asyncio.Event()  # set when the server has been told to stop
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        await self.serving.refresh()
+        await self.jobs.open()
+        for work in (self.serving.watch(), self.jobs.run()):
+            self._tasks.append(asyncio.create_task(work))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        self.predictor.close()
+        self.serving.close()
+
+    def live(self) -> LiveModel:
+        """The version that answers. Raises ApiError if there is none."""
+        if self.serving.live is None:
+            raise no_model()
+        return self.serving.live
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+WithContext = Annotated[Context, Depends(_context)]
