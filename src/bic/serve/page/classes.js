@@ -43,7 +43,7 @@ function draw() {
     : plural(model.classes.length, "class", "classes");
 }
 
-function card({ name, added, seen, accuracy, thumbnails }) {
+function card({ name, seen, accuracy, thumbnails }) {
   const pictures = make("div", { class: "pictures" });
   for (const path of thumbnails) {
     const image = make("img", { alt: "", loading: "lazy", width: 64, height: 64 });
@@ -55,7 +55,7 @@ function card({ name, added, seen, accuracy, thumbnails }) {
   const retire = make("button", {
     type: "button", class: "plain", "aria-label": `Retire ${name}`, click: () => attempt(name),
   }, "Retire");
-  const learned = `${plural(seen, "image")}, since version ${added}`;
+  const learned = `${plural(seen, "image")} learned`;
   const title = make("h3", { class: "cut", title: name }, name);
   return make(
     "li", { class: "card" },
