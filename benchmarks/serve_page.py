@@ -2,10 +2,10 @@
 
     python benchmarks/serve_page.py PHOTOS docs/assets/serve.png
 
-PHOTOS has train/CLASS/*.jpg and test/CLASS/*.jpg. Two classes are taught in a first lesson and a third
-in a second one, with 30 images each. Then the page is asked about two test images, of a class that it
-knows and of one that it does not know. Nothing is chosen by hand: the picture shows the answers as
-they come. What follows `--` is passed on to `bic serve`, such as `-- --epochs 60`, the default.
+PHOTOS has train/CLASS/*.jpg and test/CLASS/*.jpg. Two classes are taught in a first lesson and a
+third in a second one, with 30 images each. Then the page is asked about two test images, one of a
+class that it knows and one of a class that it does not know. The picture shows the answers as they
+come. What follows `--` is passed on to `bic serve`, in place of `--epochs=60 --held-out=0.2`.
 """
 
 import argparse
@@ -72,8 +72,8 @@ def ask(page: Page, photos: Path) -> None:
 def draw(page: Page, picture: Path) -> None:
     """The page from its top to the end of the classes, in 256 colours."""
     page.evaluate("document.activeElement.blur()")
-    page.wait_for_function(
-        "[...document.querySelectorAll('#class-list img')].every(image => image.complete)"
+    page.locator("#class-list img").evaluate_all(
+        "images => Promise.all(images.map(image => image.decode()))"
     )
     end = page.locator("#class-list").bounding_box()
     assert end is not None

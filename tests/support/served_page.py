@@ -97,7 +97,7 @@ def ask(page: Any, *images: Path) -> None:
     page.locator("#ask-drop input[multiple]").set_input_files(images)
     name = images[0].name
     page.locator("#answers > li", has_text=name).first.locator(".bars, .sure").first.wait_for()
-    page.wait_for_function("!document.querySelector('#answers').textContent.includes('Looking')")
+    page.locator(".sure", has_text="Looking").first.wait_for(state="detached")
 
 
 def answer(page: Any, index: int = 0) -> str:

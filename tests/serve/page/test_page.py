@@ -18,7 +18,7 @@ from support.served_page import (
     wait_until_learned,
 )
 
-pytest.importorskip("playwright.sync_api")
+expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.skipif(
@@ -89,7 +89,7 @@ def test_an_unusual_image_is_none_of_these(shop: str, visit: Any, images: Any) -
     assert "None of these" in page.locator(".answer-name").all_inner_texts()
     assert findings(page) == []
     page.get_by_label("Answer “none of these”").select_option("never")
-    page.wait_for_function("!document.querySelector('#answers').textContent.includes('None of')")
+    expect(page.locator("#answers")).not_to_contain_text("None of these")
 
 
 def test_corrections_are_taught_and_rolled_back(shop: str, visit: Any, images: Any) -> None:
@@ -108,18 +108,16 @@ def test_corrections_are_taught_and_rolled_back(shop: str, visit: Any, images: A
     page.locator(".job progress").wait_for()
     assert not page.locator("#pending").is_visible()
     assert wait_until_learned(page) == "Learned sky: version 2"
-    page.wait_for_function(
-        "document.querySelector('#answers .noted')?.textContent === "
-        "'You said: sky. Now the model agrees.'"
-    )
+    agrees = "You said: sky. Now the model agrees."
+    expect(page.locator("#answers .noted")).to_have_text([agrees] * 4)
     assert "3 classes" in page.locator("h1").inner_text()
     assert page.locator("#events li.live .number").inner_text() == "Version 2"
 
     page.get_by_role("button", name="Roll back: version 1").click()
     assert findings(page) == []
     page.get_by_role("button", name="Use version 1").click()
-    page.wait_for_function("document.querySelector('h1').textContent.includes('2 classes')")
-    page.wait_for_function(f"{FOCUSED} === 'History'")
+    expect(page.locator("h1")).to_contain_text("2 classes")
+    expect(page.locator("#history-title")).to_be_focused()
     assert page.locator("#events li.live .number").inner_text() == "Version 1"
     assert answer(page) != "sky"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.served_page import CHROMIUM, ask, drop, fill_slot, findings, wait_until_learned
 
-pytest.importorskip("playwright.sync_api")
+expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.skipif(
@@ -35,7 +35,7 @@ def test_images_are_dropped_pasted_and_photographed(shop: str, visit: Any, image
     assert findings(page) == []
     page.locator("#camera-take").click()
     page.locator(".file", has_text="photo").wait_for()
-    page.wait_for_function("document.querySelectorAll('.bars').length === 2")
+    expect(page.locator(".bars")).to_have_count(2)
 
 
 def test_a_file_that_is_no_image_is_named(shop: str, visit: Any, tmp_path: Path) -> None:
@@ -117,8 +117,9 @@ def test_where_reading_needs_the_token_pictures_are_fetched_with_it(shop: str, v
         ),
     )
     page = tab.open()
-    page.wait_for_function(
-        "[...document.querySelectorAll('#class-list img')].filter(i => i.naturalWidth).length === 8"
+    expect(page.locator("#class-list img[src^='blob:']")).to_have_count(8)
+    page.locator("#class-list img").evaluate_all(
+        "images => Promise.all(images.map(image => image.decode()))"
     )
     assert sent == [f"Bearer {tab.token}"] * 8
 
@@ -147,6 +148,5 @@ def test_a_refused_lesson_can_be_used_all_the_same(shop: str, visit: Any, images
     assert page.locator(".job .phase").inner_text() == "Version 2 was refused: it forgot."
     assert findings(page) == []
     page.get_by_role("button", name="Use it all the same").click()
-    page.wait_for_function("document.querySelectorAll('.job').length === 1")
-    page.wait_for_timeout(100)
+    expect(page.locator(".job")).to_have_count(1)
     assert asked == [None, {"force": True}]
