@@ -27,7 +27,12 @@ FLAGS = (
 # Learns a class of coloured images in a tenth of a second.
 SETTINGS = {"recipe": "demo", "image_size": 16, "epochs": 12, "memory": 60, "held_out": 0.3}
 HOSTILE = "<img src=x onerror=alert(1)>"  # the name of a class
-COLOURS = {"ruby": (200, 40, 40), "lime": (40, 200, 40), "sky": (40, 60, 220)}
+COLOURS = {
+    "ruby": (200, 40, 40),
+    "lime": (40, 200, 40),
+    "sky": (40, 60, 220),
+    "olive": (120, 120, 40),
+}
 
 
 def write_colour(folder: Path, name: str, count: int, *, seed: int = 0) -> list[Path]:

@@ -75,7 +75,7 @@ def test_answers_have_bars_and_class_names_are_only_text(
     assert len(widths) == 2
     assert widths[0] > 90
     assert sum(widths) == pytest.approx(100, abs=0.01)
-    assert page.locator("#class-list h3").all_inner_texts() == ["lime", HOSTILE]
+    assert page.locator("#class-list h3").all_inner_texts() == [HOSTILE, "lime"]
     assert page.locator("#class-list img").count() == 8
     held_out = page.locator("#class-list p").first.inner_text()
     assert held_out == "3 of 3 held-out images right: likely 44 to 100\u00a0% in use."
@@ -85,7 +85,7 @@ def test_an_unusual_image_is_none_of_these(shop: str, visit: Any, images: Any) -
     page = visit(shop).open()
     page.get_by_text("Options").click()
     page.get_by_label("Answer “none of these”").select_option("when in doubt")
-    ask(page, *images("sky", 3))
+    ask(page, *images("olive"))
     assert "None of these" in page.locator(".answer-name").all_inner_texts()
     assert findings(page) == []
     page.get_by_label("Answer “none of these”").select_option("never")
@@ -106,7 +106,7 @@ def test_corrections_are_taught_and_rolled_back(shop: str, visit: Any, images: A
     assert findings(page) == []
     page.get_by_role("button", name="Teach now").click()
     page.locator(".job progress").wait_for()
-    assert not page.locator("#pending").is_visible()
+    expect(page.locator("#pending")).to_be_hidden()
     assert wait_until_learned(page) == "Learned sky: version 2"
     agrees = "You said: sky. Now the model agrees."
     expect(page.locator("#answers .noted")).to_have_text([agrees] * 4)

@@ -22,11 +22,11 @@ const TITLES = {
 };
 const isRunning = ({ state }) => state === "queued" || state === "running";
 const followed = new Set();
-let afterwards = () => {};
+let whenPendingChanges = () => {};
 
-// `onEnd` is called when a lesson has ended, whatever came of it.
-export function setUpLessons(onEnd) {
-  afterwards = onEnd;
+// A lesson takes the pending images when it starts, and gives them back if it is cancelled.
+export function setUpLessons(onPendingChange) {
+  whenPendingChanges = onPendingChange;
 }
 
 // Lessons that were started before the page was opened.
@@ -46,12 +46,13 @@ export async function followLesson(first, { moveFocus = true } = {}) {
   while (isRunning(job)) {
     showProgress(view, job);
     await new Promise((done) => setTimeout(done, PAUSE));
+    const before = job.state;
     job = await look(view, job);
+    if (job.state !== before) await whenPendingChanges();
   }
   followed.delete(job.id);
   showEnd(view, job);
   await refreshModel();
-  await afterwards();
 }
 
 // The state of the lesson. If the server does not answer, the last known one.

@@ -22,6 +22,16 @@ export function showPending({ num_images: total, classes, can_learn: canLearn, m
   $("pending-teach").disabled = !canLearn;
 }
 
+// After a call of /v1/learn: the lesson takes the pending images as soon as it starts.
+export function takePending(job, pending) {
+  if (!job) {
+    showPending(pending);
+    return;
+  }
+  show($("pending"), false);
+  followLesson(job);
+}
+
 async function attempt(action) {
   setMessage($("pending-message"), "");
   try {
@@ -35,9 +45,8 @@ async function teach() {
   const { job, message, pending } = await call("POST", "/v1/learn", {
     form: new FormData(), changes: true,
   });
-  showPending(pending);
-  if (job) followLesson(job);
-  else setMessage($("pending-message"), sentenceOf(message));
+  takePending(job, pending);
+  if (!job) setMessage($("pending-message"), sentenceOf(message));
 }
 
 async function discard() {

@@ -1,11 +1,10 @@
 // Teaching: names and images of one or more classes become a lesson.
 
 import { call } from "./api.js";
-import { $, announce, make, setMessage, show } from "./dom.js";
-import { followLesson } from "./lesson.js";
+import { $, setMessage, show } from "./dom.js";
 import { isEmpty, model } from "./model.js";
 import { toSend } from "./pictures.js";
-import { showPending } from "./pending.js";
+import { takePending } from "./pending.js";
 import { newSlot } from "./slot.js";
 import { plural, sentenceOf } from "./words.js";
 
@@ -102,14 +101,8 @@ async function send(message) {
   if (size > model.limits.upload_bytes) throw new Error(tooLarge(size));
   const { job, message: text, pending } = await call("POST", "/v1/learn", { form, changes: true });
   startOver();
-  showPending(pending);
-  if (job) {
-    setMessage(message, "");
-    followLesson(job);
-  } else {
-    setMessage(message, sentenceOf(text), "done");
-    announce(text);
-  }
+  takePending(job, pending);
+  setMessage(message, job ? "" : sentenceOf(text), "done");
 }
 
 const megabytes = (bytes) => `${Math.ceil(bytes / 1e6)} MB`;
