@@ -124,19 +124,31 @@ def wait_until_learned(page: Any) -> str:
     return str(ended.locator("h3").inner_text())
 
 
-def drop(page: Any, selector: str, image: Path) -> None:
-    """Drop a file on an element, as a file manager would."""
-    transfer = page.evaluate_handle(
-        """async (bytes) => {
+def carried(page: Any, image: Path) -> Any:
+    """A file as a drag or the clipboard carries it."""
+    return page.evaluate_handle(
+        """([name, bytes]) => {
             const transfer = new DataTransfer();
             const content = new Uint8Array(bytes);
-            transfer.items.add(new File([content], "dropped.png", { type: "image/png" }));
+            transfer.items.add(new File([content], name, { type: "image/png" }));
             return transfer;
         }""",
-        list(image.read_bytes()),
+        [image.name, list(image.read_bytes())],
     )
+
+
+def drop(page: Any, selector: str, image: Path) -> None:
+    """Drop a file on an element, as a file manager would."""
+    event = {"dataTransfer": carried(page, image)}
     for name in ("dragenter", "dragover", "drop"):
-        page.dispatch_event(selector, name, {"dataTransfer": transfer})
+        page.dispatch_event(selector, name, event)
+
+
+def paste(page: Any, image: Path) -> None:
+    page.evaluate(
+        "data => dispatchEvent(new ClipboardEvent('paste', { clipboardData: data }))",
+        carried(page, image),
+    )
 
 
 def findings(page: Any) -> list[str]:

@@ -78,7 +78,7 @@ def test_answers_have_bars_and_class_names_are_only_text(
     assert page.locator("#class-list h3").all_inner_texts() == [HOSTILE, "lime"]
     assert page.locator("#class-list img").count() == 8
     held_out = page.locator("#class-list p").first.inner_text()
-    assert held_out == "3 of 3 held-out images right: likely 44 to 100\u00a0% in use."
+    assert held_out == "3 of 3 held-out images right; in use, expect 44 to 100\u00a0%."
 
 
 def test_an_unusual_image_is_none_of_these(shop: str, visit: Any, images: Any) -> None:

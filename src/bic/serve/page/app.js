@@ -56,6 +56,7 @@ function setUpTheme() {
 
 async function start() {
   takeTokenFromAddress();
+  addEventListener("hashchange", takeTokenFromAddress);
   setUpTheme();
   setUpAsking();
   setUpTeaching();

@@ -7,6 +7,16 @@ import { moment, sentenceOf } from "./words.js";
 
 const FEW = 8; // events that are shown at first
 const MAKES_VERSION = new Set(["learn", "promote", "adopt"]);
+const WORDS = {
+  learn: "Learned",
+  refuse: "Refused",
+  promote: "Made live all the same",
+  adopt: "Started",
+  "roll back": "Rolled back",
+  retire: "Retired",
+  rename: "Renamed",
+  restore: "Restored",
+};
 let showsAll = false;
 
 export function setUpHistory() {
@@ -36,7 +46,7 @@ export async function showHistory() {
 
 function row({ time, action, version, text }, { isLive, canReturn }) {
   const number = make("span", { class: "number" }, `Version ${version}`);
-  const what = make("div", { class: "what" }, sentenceOf(text || action));
+  const what = make("div", { class: "what" }, sentenceOf(`${WORDS[action] ?? action}: ${text}`));
   what.append(" ", make("time", { class: "when", datetime: time }, moment(time)));
   let side = "";
   if (isLive) {

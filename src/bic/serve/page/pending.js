@@ -18,7 +18,7 @@ export function showPending({ num_images: total, classes, can_learn: canLearn, m
     make("li", {}, make("span", { class: "cut" }, name), make("span", {}, `× ${images}`)));
   $("pending-classes").replaceChildren(...items);
   const waiting = `${plural(total, "image waits", "images wait")} to be learned.`;
-  $("pending-note").textContent = message ? sentenceOf(message) : waiting;
+  $("pending-note").textContent = message ? `Not yet: ${message}.` : waiting;
   $("pending-teach").disabled = !canLearn;
 }
 

@@ -41,7 +41,7 @@ export function reliability(accuracy) {
   const { correct, total, low, high } = accuracy;
   const images = plural(total, "held-out image");
   const range = `${Math.round(100 * low)} to ${Math.round(100 * high)}\u00a0%`;
-  const text = `${correct} of ${images} right: likely ${range} in use.`;
+  const text = `${correct} of ${images} right; in use, expect ${range}.`;
   if (high - low > 0.6) return { word: "too early to say", kind: "unknown", text };
   if (low >= 0.75) return { word: "reliable", kind: "good", text };
   if (correct / total >= 0.75) return { word: "mostly right", kind: "good", text };
