@@ -1,0 +1,54 @@
+"""A server, and tabs of a browser on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served_page import CHROMIUM, FLAGS, HOSTILE, SETTINGS, Tab, served, write_colour
+
+from bic import open_model
+
+
+@pytest.fixture(scope="package")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Path]]:
+    """Writes images of a colour; other images for another seed."""
+    folder = tmp_path_factory.mktemp("images")
+    return lambda name, count=1, seed=9: write_colour(folder, name, count, seed=seed)
+
+
+@pytest.fixture(scope="package")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server. Its model knows lime and a red class with a hostile name."""
+    folder = tmp_path_factory.mktemp("shop")
+    write_colour(folder / "first" / "lime", "lime", 10)
+    write_colour(folder / "first" / HOSTILE, "ruby", 10)
+    open_model(folder / "shop", **SETTINGS).learn(folder / "first")
+    with served(folder / "shop") as address:
+        yield address
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs. At the end nothing went wrong in any of them."""
+    tabs: list[Tab] = []
+
+    def opened(address: str, **options: Any) -> Tab:
+        tabs.append(Tab(browser, address, **options))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.context.close()
+        assert tab.problems == []
