@@ -49,7 +49,8 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     if image_size is not None:
         table["image_size"] = image_size
     random_features = values.pop("random_features", None)
-    if random_features is not None:
+    if random_features is not None:  # only ridge has them
+        values.setdefault("method", "ridge")
         values["method_settings"] = {"random_features": random_features}
     return checked(Learning, {**values, "recipe": table})
 
