@@ -9,6 +9,7 @@ from bic.data.fitting import holds_vectors
 from bic.data.images import ImageSet
 from bic.errors import UserError, unknown
 from bic.learn.learning import Learning, MemoryBudget, merged
+from bic.learn.recipe import Recipe
 from bic.model.network import fresh_network
 from bic.progress import Progress
 from bic.settings import checked
@@ -42,10 +43,11 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     values = dict(asked)
     image_size = values.pop("image_size", None)
     chosen = values.get("recipe") or recipe
+    resized = {} if image_size is None else {"image_size": image_size}
+    if isinstance(chosen, Recipe):
+        return checked(Learning, {**values, "recipe": chosen.model_copy(update=resized)})
     table = {"name": chosen} if isinstance(chosen, str) else dict(chosen)
-    if image_size is not None:
-        table["image_size"] = image_size
-    return checked(Learning, {**values, "recipe": table})
+    return checked(Learning, {**values, "recipe": {**table, **resized}})
 
 
 def suited_learning(
