@@ -158,6 +158,9 @@ def test_settings_in_remedies_exist() -> None:
         "keep",
         "max_drop",
         "again",
+        "images",
+        "int8",
+        "safetensors",
     }
     names = set()
     for raised in raised_errors():

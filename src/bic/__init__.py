@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bic.version import __version__
 
 if TYPE_CHECKING:
+    from bic.classifier import BiCClassifier
     from bic.data.augmentation import Augmentation
     from bic.data.from_python import as_image_set
     from bic.data.images import Dataset, ImageSet
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # takes two seconds, and `bic --help` and `bic report` do not need it.
 _HOMES = {
     "Augmentation": "data.augmentation",
+    "BiCClassifier": "classifier",
     "BicError": "errors",
     "Calibration": "model.calibration",
     "ClassSummary": "store.overview",
@@ -91,6 +93,7 @@ __all__ = [
     "METHODS",
     "RECIPES",
     "Augmentation",
+    "BiCClassifier",
     "BicError",
     "Calibration",
     "ClassSummary",

@@ -58,10 +58,8 @@ def test_safetensors_and_a_run(bic: Command, shop: Path) -> None:
     assert {path.name for path in Path("weights").iterdir()} == {
         *("config.json", "weights.safetensors", "checksums.json")
     }
-    command = ["run", "photos", "--steps", "2", "--memory", "8", "--image-size", "8"]
-    assert (
-        bic(*command, "--backbone", "small", "--epochs", "1", "--quiet", "--out", "run").code == 0
-    )
+    command = ["run", "photos", "--steps", "2", "--memory", "8", "--backbone", "small"]
+    assert bic(*command, "--epochs", "1", "--quiet", "--out", "run").code == 0
     assert bic("export", "run", "run.onnx").code == 0
     assert Path("run.onnx").exists()
 

@@ -1,8 +1,10 @@
 """Learners on disk: a model folder with the memory and the settings of learning."""
 
 import io
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,8 @@ from bic.model.version_files import is_versioned
 
 MEMORY = "memory.parquet"
 LEARNING = "learning.json"
+FILES = (DESCRIPTION, WEIGHTS, MEMORY, LEARNING)
+OPTIONAL_FILES = (BACKBONE, MOMENTS)  # of a frozen backbone and of an exact head
 
 
 def learner_files(learning: Learning, model: Model, memory: Memory) -> dict[str, files.Content]:
@@ -34,6 +38,19 @@ def learner_files(learning: Learning, model: Model, memory: Memory) -> dict[str,
 
 def _write_table(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="none")  # the images are compressed already
+
+
+def packed(contents: Mapping[str, files.Content]) -> dict[str, bytes]:
+    """The contents of files as bytes, for a learner that is kept in memory."""
+    with TemporaryDirectory() as folder:
+        found = {}
+        for name, content in contents.items():
+            if not isinstance(content, bytes):
+                path = Path(folder) / name
+                content(path)
+                content = path.read_bytes()
+            found[name] = content
+    return found
 
 
 def read_learner(
@@ -51,8 +68,17 @@ def read_learner(
             f"{folder} has a model that cannot learn on: it was saved without its settings",
             "use a folder that Learner.save or this version's bic run has written",
         )
-    wanted = (DESCRIPTION, WEIGHTS, MEMORY, LEARNING)
-    contents = files.read_folder(place, wanted, optional=(BACKBONE, MOMENTS))
+    contents = files.read_folder(place, FILES, optional=OPTIONAL_FILES)
+    return learner_parts(contents, place, trust=trust)
+
+
+def learner_parts(
+    contents: Mapping[str, bytes], place: Path, *, trust: bool
+) -> tuple[Learning, Model, pa.Table, Moments | None]:
+    """The settings, the model, the images and the moments from the content of their files.
+
+    `place` names them in errors. Raises UserError if they are damaged.
+    """
     model = model_of(contents, place, trust=trust)
     learning = read_learning(contents[LEARNING], place)
     if learning.recipe.backbone != model.backbone:

@@ -9,6 +9,7 @@ from bic.data.images import ImageSet
 from bic.errors import UserError, unknown
 from bic.learn.learning import Learning, MemoryBudget, default_recipe, merged
 from bic.learn.measured_precision import measured_precision
+from bic.learn.recipe import Recipe
 from bic.progress import Progress
 from bic.settings import checked, flat_settings
 
@@ -42,17 +43,18 @@ def first_learning(asked: Mapping[str, Any], *, recipe: str = "fast") -> Learnin
     """The settings of a new model before its images are known. `recipe` is the default."""
     values = dict(asked)
     image_size = values.pop("image_size", None)
-    tune = bool(values.get("tune"))
-    default = default_recipe(values.get("backbone"), tune=tune, otherwise=recipe)
-    chosen = values.get("recipe") or default
-    table = {"name": chosen} if isinstance(chosen, str) else {"name": default, **dict(chosen)}
-    if image_size is not None:
-        table["image_size"] = image_size
+    resized = {} if image_size is None else {"image_size": image_size}
     random_features = values.pop("random_features", None)
     if random_features is not None:  # only ridge has them
         values.setdefault("method", "ridge")
         values["method_settings"] = {"random_features": random_features}
-    return checked(Learning, {**values, "recipe": table})
+    tune = bool(values.get("tune"))
+    default = default_recipe(values.get("backbone"), tune=tune, otherwise=recipe)
+    chosen = values.get("recipe") or default
+    if isinstance(chosen, Recipe):
+        return checked(Learning, {**values, "recipe": chosen.model_copy(update=resized)})
+    table = {"name": chosen} if isinstance(chosen, str) else {"name": default, **dict(chosen)}
+    return checked(Learning, {**values, "recipe": {**table, **resized}})
 
 
 def suited_learning(
