@@ -13,6 +13,7 @@ from bic.errors import UserError
 from bic.model.backbones import Ensemble, Whitening, build_backbone
 from bic.model.folding import folded
 from bic.model.pretrained import Pretrained
+from bic.model.pretrained_backbones import Configs
 
 
 class Head(nn.Module):
@@ -47,7 +48,8 @@ class Network(nn.Module):
     """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
 
     `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of
-    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights.
+    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights,
+    and `configs` are those of a saved model; see `build_pretrained`.
 
     The backbone of a `frozen` network is never trained. Features of such a network can be computed
     once and passed in place of the images.
@@ -66,6 +68,7 @@ class Network(nn.Module):
         num_features: int | None = None,
         trust: bool = True,
         weights: bool = True,
+        configs: Configs | None = None,
     ) -> None:
         super().__init__()
         self.frozen = False
@@ -73,7 +76,12 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         self.backbone = build_backbone(
-            backbone, channels=channels, image_size=image_size, trust=trust, weights=weights
+            backbone,
+            channels=channels,
+            image_size=image_size,
+            trust=trust,
+            weights=weights,
+            configs=configs,
         )
         if num_features is None:
             num_features = self.measure_features(backbone, channels, image_size)
