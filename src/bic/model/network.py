@@ -15,6 +15,10 @@ from bic.model.folding import folded
 from bic.model.pretrained import Pretrained
 from bic.model.pretrained_backbones import Configs
 
+# That a frozen backbone sees at once on a CPU: ten images of 224 × 224. Larger batches do not fit
+# into the CPU's caches and take up to half as much time again.
+PIXELS_AT_ONCE = 2**19
+
 
 class Head(nn.Module):
     """A linear layer that starts without rows and grows one row for every class."""
@@ -196,11 +200,24 @@ class Network(nn.Module):
             return trained.float()
         if images.ndim == 2:
             return images
+        if torch.compiler.is_compiling():  # for an export: the plain graph, with any batch size
+            frozen: Tensor = self.backbone(self.normalised(images))
+            return frozen.float()
+        return self._frozen_features(images)
+
+    @torch.no_grad()
+    def _frozen_features(self, images: Tensor) -> Tensor:
+        """The features of pixels, by a backbone for inference."""
         if not self._folded:
             self._folded.append(folded(self.backbone))
-        with torch.no_grad():
-            frozen: Tensor = self._folded[0](self.normalised(images))
-        return frozen.float()
+        num_images = len(images)
+        if self.device.type == "cpu":
+            num_images = max(1, PIXELS_AT_ONCE // images[0, 0].numel())
+        parts = []
+        for start in range(0, len(images), num_images):
+            part = images[start : start + num_images]
+            parts.append(self._folded[0](self.normalised(part)).float())
+        return torch.cat(parts)
 
     def head_logits(self, features: Tensor) -> Tensor:
         """Logits [batch, classes]; of an ensemble in training [num_members × batch, classes]."""
