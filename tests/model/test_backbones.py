@@ -100,7 +100,7 @@ def test_unknown_backbone_suggests_the_closest_name() -> None:
     with pytest.raises(UserError) as caught:
         Network("resnet23", channels=3, image_size=32)
     assert caught.value.problem == "unknown backbone 'resnet23'"
-    known = ", ".join([*BACKBONES, *LITE, "module:function"])
+    known = ", ".join([*BACKBONES, *LITE, "hf:NAME", "module:function"])
     assert caught.value.remedy == f"did you mean 'resnet32'? Known: {known}"
 
 

@@ -8,8 +8,8 @@ from bic.data.images import Dataset
 from bic.data.open import open_dataset
 from bic.lab.plan import RunConfig, learning_for
 from bic.learn.learner import Learner
-from bic.model.backbones import preprocessing_for
 from bic.model.feature_folder import MAX_BYTES, FeatureFolder, user_cache
+from bic.model.pretrained_backbones import preprocessing_for
 from bic.progress import Progress
 
 

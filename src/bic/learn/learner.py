@@ -29,12 +29,12 @@ from bic.learn.moments import Moments
 from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
 from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
-from bic.model.backbones import preprocessing_for
 from bic.model.calibrate import calibrate
 from bic.model.calibration import Calibration
 from bic.model.frozen_features import FeatureCache, fingerprint
 from bic.model.model import Model
 from bic.model.network import Network
+from bic.model.pretrained_backbones import preprocessing_for
 from bic.progress import Progress
 
 
@@ -262,8 +262,9 @@ class Learner:
     def _images(self, images: Images) -> ImageSet:
         """The images in the form that the model takes."""
         recipe = self.learning.recipe
-        wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
-        if self._model is not None:
+        if self._model is None:
+            wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
+        else:
             wanted = self._model.preprocessing
         if wanted is not None:
             image_set = as_model_input(images, wanted)

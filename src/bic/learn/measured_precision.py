@@ -11,10 +11,15 @@ from bic.progress import Progress
 FROZEN_IMAGES = 8  # that are timed: a frozen network sees each image only once or twice
 
 
-def timed_network(learning: Learning, images: ImageSet, num_classes: int) -> tuple[Network, Tensor]:
-    """An untrained network for these images and a batch of them, to time an update with."""
+def timed_network(
+    learning: Learning, images: ImageSet, num_classes: int, known: Network | None = None
+) -> tuple[Network, Tensor]:
+    """A network for these images and a batch of them, to time an update with.
+
+    It is untrained, or a `known` one that has learned before.
+    """
     recipe = learning.recipe
-    network = fresh_network(
+    network = known or fresh_network(
         recipe.backbone,
         channels=images.preprocessing.channels,
         image_size=images.preprocessing.size,

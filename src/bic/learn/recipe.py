@@ -68,7 +68,8 @@ class Recipe(Settings):
     precision: Literal["float32", "bfloat16", "quickest"] = "float32"
     # Of the distillation loss; 4 is temperature².
     distillation_factor: float = Field(1.0, gt=0, le=LARGEST)
-    image_size: int | None = Field(None, ge=1, le=8192)  # None: arrays keep theirs, folders get 64
+    # None: that of a pretrained backbone; otherwise arrays keep theirs and folders get 64.
+    image_size: int | None = Field(None, ge=1, le=8192)
     resize: int | None = Field(None, ge=1, le=8192)  # of the shorter side, before the centre crop
     optimiser: Optimiser = Optimiser()
     schedule: Schedule = Schedule()

