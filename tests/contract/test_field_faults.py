@@ -311,6 +311,7 @@ CHANGED_RECIPE: dict[str, Any] = {
         "nesterov": False,
         "weight_decay": 0.01,
         "weight_decay_by_share": True,
+        "undo_lambda": True,
         "muon_rate": 0.03,
         "later_rate": 0.4,
         "later_muon": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ import torch
 from support.learners import FROZEN, learn, pixels_of, toy_learner, toy_steps, watch_phases
 from support.toy import toy_dataset
 
+import bic.learn.methods
 import bic.learn.stage1
 from bic import Dataset
+from bic.learn.losses import Losses
+from bic.learn.methods.bic import distilling
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -94,3 +98,56 @@ def test_the_weight_decay_stays_if_the_number_of_classes_is_not_known(
     learner = toy_learner("distill", {"optimiser": optimiser}, num_classes=None)
     learn(learner, toy_steps(toy_dataset(0.6))[0])
     assert phases["stage 1", 1].recipe.optimiser.weight_decay == 0.006
+
+
+@pytest.mark.parametrize("method", ["distill", "finetune"])
+def test_the_rate_can_undo_lambda(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steps of two classes 1 − λ is 1, 1/2 and 1/3. Without a teacher there is no λ."""
+    phases = watch_phases(monkeypatch)
+    optimiser = {"weight_decay": 0.006, "muon_rate": 0.05, "undo_lambda": True}
+    learner = toy_learner(method, {"learning_rate": 0.02, "optimiser": optimiser})
+    for step in toy_steps(toy_dataset(0.6)):
+        learn(learner, step)
+    recipes = [phases["stage 1", number].recipe for number in (1, 2, 3)]
+    rates = [recipe.learning_rate for recipe in recipes]
+    decays = [recipe.optimiser.weight_decay for recipe in recipes]
+    taught = method == "distill"
+    assert rates == pytest.approx([0.02, 0.04, 0.06] if taught else [0.02, 0.02, 0.02])
+    assert decays == pytest.approx([0.006, 0.003, 0.002] if taught else [0.006, 0.006, 0.006])
+    assert [recipe.optimiser.muon_rate for recipe in recipes] == [0.05, 0.05, 0.05]
+
+
+def test_a_step_without_new_classes_undoes_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    phases = watch_phases(monkeypatch)
+    recipe = {"learning_rate": 0.02, "optimiser": {"undo_lambda": True}}
+    learner = toy_learner("distill", recipe)
+    first = toy_steps(toy_dataset(0.6))[0]
+    learn(learner, first)
+    learn(learner, first)
+    assert phases["stage 1", 2].recipe.learning_rate == pytest.approx(0.04)
+
+
+def test_undoing_lambda_trains_as_a_loss_divided_by_its_complement(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second of two equal steps 1 − λ is a half, so the loss is doubled."""
+    doubled = dict(bic.learn.methods.METHODS)
+
+    def loss(*arguments: Any) -> Losses:
+        factor = 1.0 if arguments[2] is None else 2.0
+        return {name: factor * term for name, term in distilling(*arguments).items()}
+
+    def trained(undo_lambda: bool) -> dict[str, torch.Tensor]:
+        learner = toy_learner("distill", {"optimiser": {"undo_lambda": undo_lambda}})
+        for step in toy_steps(dataset)[:2]:
+            learn(learner, step)
+        return learner.model.network.state_dict()
+
+    by_rate = trained(undo_lambda=True)
+    unchanged = trained(undo_lambda=False)
+    doubled["distill"] = replace(doubled["distill"], loss=loss)
+    monkeypatch.setattr(bic.learn.methods, "METHODS", doubled)
+    by_loss = trained(undo_lambda=False)
+    for name, tensor in by_loss.items():
+        torch.testing.assert_close(by_rate[name], tensor, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(unchanged["head.weight"], by_rate["head.weight"], atol=1e-3)

@@ -28,6 +28,9 @@ class Optimiser(Settings):
     # Divide the weight decay by the share of all classes that have been seen, if their number is
     # known, as the authors' code does.
     weight_decay_by_share: bool = False
+    # With a teacher, divide the learning rate of SGD by 1 − λ, the weight of the classification
+    # loss, and multiply the weight decay by it. The rate of Muon stays.
+    undo_lambda: bool = False
     # Muon's learning rate, relative to the norm of a kernel. None: SGD for all weights.
     muon_rate: float | None = Field(None, gt=0, le=LARGEST)
     # Factor of both learning rates from the second step on.

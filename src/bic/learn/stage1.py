@@ -12,7 +12,7 @@ from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet, join
 from bic.learn.exemplars import rank
 from bic.learn.lesson import Lesson, Tensors
-from bic.learn.losses import Losses
+from bic.learn.losses import Losses, old_class_weight
 from bic.learn.memory import Memory
 from bic.learn.recipe import Recipe
 from bic.learn.teacher import Teacher
@@ -73,7 +73,8 @@ def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
     """The recipe with the rate and the weight decay that this number of classes asks for.
 
     For iCaRL, rates scale with the classes seen if their final number is unknown. With
-    `weight_decay_by_share`, the weight decay falls as the number of classes seen grows.
+    `weight_decay_by_share`, the weight decay falls as the number of classes seen grows. With
+    `undo_lambda`, SGD trains as if the loss were divided by 1 − λ.
     """
     recipe = lesson.learning.recipe
     num_classes = lesson.learning.num_classes
@@ -84,6 +85,11 @@ def scaled_recipe(lesson: Lesson, num_seen: int) -> Recipe:
         decay_divisor = rate_scale
     if recipe.optimiser.weight_decay_by_share and num_classes is not None:
         decay_divisor = num_seen / num_classes
+    if recipe.optimiser.undo_lambda and lesson.method.uses_teacher:
+        num_new = len(lesson.step.new_classes)
+        label_weight = 1 - old_class_weight(num_seen - num_new, num_new)
+        rate_scale /= label_weight
+        decay_divisor /= label_weight
     weight_decay = recipe.optimiser.weight_decay / decay_divisor
     optimiser = recipe.optimiser.model_copy(update={"weight_decay": weight_decay})
     learning_rate = recipe.learning_rate * rate_scale

@@ -25,7 +25,9 @@ import bic.learn.step
 from bic import Correction, Dataset, ImageSet, Learner, Model, UserError
 from bic.learn.blend import fit_blend
 from bic.learn.held_out import LogitsAndCosines
+from bic.learn.learning import Learning
 from bic.learn.methods.bic_means import distilling
+from bic.learn.recipes import RECIPES
 from bic.learn.teacher import Teacher
 from bic.model.answers import HeadAndMeans, cosines
 from bic.model.network import Network
@@ -67,6 +69,15 @@ def test_the_loss_by_hand() -> None:
     first = distilling(logits, torch.tensor([2]), None, (3,))
     assert float(first["classification"]) == pytest.approx(classification, rel=1e-5)
     assert first.keys() == {"classification"}
+
+
+def test_only_its_characters_recipe_undoes_lambda() -> None:
+    undoing = []
+    for method in ("bic", "bic-means"):
+        for name in RECIPES:
+            if Learning(method=method, recipe=name, memory=10).recipe.optimiser.undo_lambda:
+                undoing.append((method, name))
+    assert undoing == [("bic-means", "characters")]
 
 
 def test_the_teacher_is_the_corrected_head(
