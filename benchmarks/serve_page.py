@@ -29,10 +29,10 @@ DRAFT = "butterfly"  # filled in and not yet sent
 DRAFTED = 12  # images
 IMAGES = 30  # per class
 OPTIONS = ("--epochs=60", "--held-out=0.2")
-WIDTH = 1180  # pixels of the picture
+WIDTH = 1000  # pixels of the picture
 MARGIN = 24
 MINUTES = 15  # that a lesson may take
-SECONDS = 6  # of the lesson on the picture
+SHARE = 0.4  # of the lesson on the picture
 
 
 @contextmanager
@@ -85,8 +85,9 @@ def ask(page: Page, photos: Path) -> None:
 def draw(page: Page, picture: Path) -> None:
     """The page from its top to the end of the classes, in 256 colours."""
     page.evaluate("document.activeElement.blur()")
-    page.locator(".phase", has_text="Learning").wait_for()
-    page.wait_for_timeout(SECONDS * 1000)
+    bar = page.locator(".job progress")
+    while bar.evaluate("bar => bar.value") < SHARE:
+        page.wait_for_timeout(500)  # milliseconds
     page.locator("#class-list img").evaluate_all(
         "images => Promise.all(images.map(image => image.decode()))"
     )

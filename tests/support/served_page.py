@@ -1,16 +1,14 @@
-"""A server in a process of its own, and a browser's tab on its page."""
+"""A browser's tab on the page of a server, and images of colours to teach."""
 
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from support.servers import Served
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
@@ -48,27 +46,12 @@ def write_colour(folder: Path, name: str, count: int, *, seed: int = 0) -> list[
     return paths
 
 
-@contextmanager
-def served(model: Path, options: Sequence[str] = ()) -> Iterator[str]:
-    """Runs `bic serve`; yields the address that it prints, which ends in the token."""
-    command = [sys.executable, "-m", "bic", "serve", str(model), "--port", "0", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        words = (word for line in process.stdout for word in line.split())
-        yield next(word for word in words if word.startswith("http://"))
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        process.stdout.close()
-
-
 class Tab:
     """A tab, and what must not happen in it: errors, dialogs and requests to other hosts."""
 
-    def __init__(self, browser: Any, address: str, **options: Any) -> None:
-        self.address, _, self.token = address.partition("#token=")
+    def __init__(self, browser: Any, server: Served, **options: Any) -> None:
+        self.address = server.address
+        self.token = server.token
         self.problems: list[str] = []
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
@@ -120,7 +103,7 @@ def fill_slot(page: Any, index: int, name: str, images: Sequence[Path]) -> None:
 def wait_until_learned(page: Any) -> str:
     """The title of the lesson when it has ended."""
     ended = page.locator(".job[data-state]")
-    ended.wait_for(timeout=60_000)
+    ended.wait_for(timeout=150_000)
     return str(ended.locator("h3").inner_text())
 
 

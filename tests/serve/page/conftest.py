@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.served_page import CHROMIUM, FLAGS, HOSTILE, SETTINGS, Tab, served, write_colour
+from support.served_page import CHROMIUM, FLAGS, HOSTILE, SETTINGS, Tab, write_colour
+from support.servers import Served, serving
 
 from bic import open_model
 
@@ -20,14 +21,14 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Path]
 
 
 @pytest.fixture(scope="package")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server. Its model knows lime and a red class with a hostile name."""
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server. Its model knows lime and a red class with a hostile name."""
     folder = tmp_path_factory.mktemp("shop")
     write_colour(folder / "first" / "lime", "lime", 10)
     write_colour(folder / "first" / HOSTILE, "ruby", 10)
     open_model(folder / "shop", **SETTINGS).learn(folder / "first")
-    with served(folder / "shop") as address:
-        yield address
+    with serving(folder / "shop", settings=SETTINGS) as server:
+        yield server
 
 
 @pytest.fixture(scope="package")
@@ -44,8 +45,8 @@ def visit(browser: Any) -> Iterator[Callable[..., Tab]]:
     """Opens tabs. At the end nothing went wrong in any of them."""
     tabs: list[Tab] = []
 
-    def opened(address: str, **options: Any) -> Tab:
-        tabs.append(Tab(browser, address, **options))
+    def opened(server: Served, **options: Any) -> Tab:
+        tabs.append(Tab(browser, server, **options))
         return tabs[-1]
 
     yield opened

@@ -14,13 +14,12 @@ from support.served_page import (
     ask,
     fill_slot,
     findings,
-    served,
     wait_until_learned,
 )
+from support.servers import Served, serving
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
-pytest.importorskip("fastapi")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"
 )
@@ -31,9 +30,8 @@ FOCUSED = "document.activeElement.textContent"
 def test_an_empty_model_is_taught_its_first_two_classes(
     visit: Any, images: Any, tmp_path: Path
 ) -> None:
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
-    with served(tmp_path / "shop", options) as address:
-        tab = visit(address)
+    with serving(tmp_path / "shop", settings=SETTINGS) as server:
+        tab = visit(server)
         page = tab.open()
         assert page.url == tab.address
         assert page.locator("h1").inner_text() == "This model knows nothing yet."
@@ -62,7 +60,7 @@ def test_an_empty_model_is_taught_its_first_two_classes(
 
 
 def test_answers_have_bars_and_class_names_are_only_text(
-    shop: str, visit: Any, images: Any
+    shop: Served, visit: Any, images: Any
 ) -> None:
     page = visit(shop).open()
     page.get_by_text("Options").click()
@@ -81,7 +79,7 @@ def test_answers_have_bars_and_class_names_are_only_text(
     assert held_out == "3 of 3 held-out images right; in use, expect 44 to 100\u00a0%."
 
 
-def test_an_unusual_image_is_none_of_these(shop: str, visit: Any, images: Any) -> None:
+def test_an_unusual_image_is_none_of_these(shop: Served, visit: Any, images: Any) -> None:
     page = visit(shop).open()
     page.get_by_text("Options").click()
     page.get_by_label("Answer “none of these”").select_option("when in doubt")
@@ -92,7 +90,7 @@ def test_an_unusual_image_is_none_of_these(shop: str, visit: Any, images: Any) -
     expect(page.locator("#answers")).not_to_contain_text("None of these")
 
 
-def test_corrections_are_taught_and_rolled_back(shop: str, visit: Any, images: Any) -> None:
+def test_corrections_are_taught_and_rolled_back(shop: Served, visit: Any, images: Any) -> None:
     page = visit(shop).open()
     page.select_option("#reject", "", force=True)
     for image in images("sky", 4, seed=5):
@@ -122,7 +120,7 @@ def test_corrections_are_taught_and_rolled_back(shop: str, visit: Any, images: A
     assert answer(page) != "sky"
 
 
-def test_the_token_is_asked_for_until_it_is_right(shop: str, visit: Any, images: Any) -> None:
+def test_the_token_is_asked_for_until_it_is_right(shop: Served, visit: Any, images: Any) -> None:
     tab = visit(shop)
     page = tab.open(with_token=False)
     ask(page, *images("lime", seed=6))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from support.served_page import CHROMIUM, ask, drop, fill_slot, findings, paste, wait_until_learned
+from support.servers import Served
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
-pytest.importorskip("fastapi")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"
 )
@@ -36,7 +36,7 @@ JOB = {
 }
 
 
-def test_images_are_dropped_pasted_and_photographed(shop: str, visit: Any, images: Any) -> None:
+def test_images_are_dropped_pasted_and_photographed(shop: Served, visit: Any, images: Any) -> None:
     page = visit(shop).open()
     [dropped, pasted] = images("lime", 2)
     drop(page, "#ask-drop .drop", dropped)
@@ -54,7 +54,7 @@ def test_images_are_dropped_pasted_and_photographed(shop: str, visit: Any, image
     expect(page.locator(".bars")).to_have_count(3)
 
 
-def test_a_file_that_is_no_image_is_named(shop: str, visit: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_named(shop: Served, visit: Any, tmp_path: Path) -> None:
     tab = visit(shop)
     page = tab.open()
     text = tmp_path / "notes.txt"
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_image_is_named(shop: str, visit: Any, tmp_path: Path)
     tab.problems.clear()  # the browser logs the server's 422
 
 
-def test_the_keyboard_is_enough(shop: str, visit: Any, images: Any) -> None:
+def test_the_keyboard_is_enough(shop: Served, visit: Any, images: Any) -> None:
     tab = visit(shop)
     # From now on, not only when it is expected: the key could be faster than the order to wait.
     tab.page.on("filechooser", lambda chooser: None)
@@ -105,7 +105,7 @@ def test_the_keyboard_is_enough(shop: str, visit: Any, images: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [PHONE, DARK], ids=["phone", "dark"])
-def test_on_a_phone_and_in_the_dark(shop: str, visit: Any, images: Any, options: Any) -> None:
+def test_on_a_phone_and_in_the_dark(shop: Served, visit: Any, images: Any, options: Any) -> None:
     page = visit(shop, **options).open()
     ask(page, *images("lime"))
     page.locator(".correct button").first.click()
@@ -122,7 +122,9 @@ def test_on_a_phone_and_in_the_dark(shop: str, visit: Any, images: Any, options:
         assert findings(page) == []
 
 
-def test_where_reading_needs_the_token_pictures_are_fetched_with_it(shop: str, visit: Any) -> None:
+def test_where_reading_needs_the_token_pictures_are_fetched_with_it(
+    shop: Served, visit: Any
+) -> None:
     tab = visit(shop)
 
     def protected(route: Any) -> None:
@@ -164,7 +166,7 @@ def teach_sky(page: Any, job: dict[str, Any], images: Any) -> None:
     page.get_by_role("button", name="Teach", exact=True).click()
 
 
-def test_a_refused_lesson_can_be_used_all_the_same(shop: str, visit: Any, images: Any) -> None:
+def test_a_refused_lesson_can_be_used_all_the_same(shop: Served, visit: Any, images: Any) -> None:
     page = visit(shop).open()
     message = "version 2 was refused: it forgot"
     refused = {**JOB, "state": "refused", "message": message, "can_retry": True}
@@ -181,7 +183,7 @@ def test_a_refused_lesson_can_be_used_all_the_same(shop: str, visit: Any, images
 
 
 def test_progress_is_shown_and_a_lesson_can_be_cancelled(
-    shop: str, visit: Any, images: Any
+    shop: Served, visit: Any, images: Any
 ) -> None:
     page = visit(shop).open()
     cancelled = {**JOB, "state": "cancelled", "message": "it was cancelled"}
@@ -198,7 +200,7 @@ def test_progress_is_shown_and_a_lesson_can_be_cancelled(
     assert wait_until_learned(page) == "Cancelled: sky"
 
 
-def test_many_classes_can_be_searched(shop: str, visit: Any) -> None:
+def test_many_classes_can_be_searched(shop: Served, visit: Any) -> None:
     tab = visit(shop)
     share = {"value": 0.9, "low": 0.8, "high": 0.95, "correct": 90, "total": 100}
     record = {"seen": 100, "accuracy": share, "thumbnails": []}
@@ -216,7 +218,7 @@ def test_many_classes_can_be_searched(shop: str, visit: Any) -> None:
     assert findings(page) == []
 
 
-def test_a_server_that_is_gone_is_named(shop: str, visit: Any, images: Any) -> None:
+def test_a_server_that_is_gone_is_named(shop: Served, visit: Any, images: Any) -> None:
     tab = visit(shop)
     page = tab.open()
     page.route("**/v1/**", lambda route: route.abort())
