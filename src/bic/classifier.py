@@ -135,7 +135,7 @@ class BiCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise UserError(f"{folder} holds no estimator", "give a folder that save wrote")
             contents = files.read_folder(folder, (*FILES, CLASSIFIER), optional=OPTIONAL_FILES)
             parts = learner_parts(contents, folder, trust=trust)
-            described = read_description(contents[CLASSIFIER], folder, cls, model.classes)
+            described = read_description(contents[CLASSIFIER], folder, cls, parts[1].classes)
             estimator = cls(**described.parameters)
             estimator._restore(*parts)
         estimator.classes_ = described.labels
