@@ -6,6 +6,7 @@ from typing import Any
 
 from support.recorded_runs import RECIPE, write_run
 
+from bic.report.comparison_table import curves
 from bic.report.comparisons import comparisons, headline
 from bic.report.runs import load
 from bic.store.results import BlendResult
@@ -105,3 +106,18 @@ def test_the_headline_of_an_answer_with_class_means(tmp_path: Path) -> None:
     result = run.result.model_copy(update={"steps": steps})
     (comparison,) = comparisons([replace(run, result=result)])
     assert headline(comparison)[1].startswith("Its answer, with correction and class means, adds ")
+
+
+def test_a_pretrained_run_is_marked_and_not_ranked_before_one_from_scratch(tmp_path: Path) -> None:
+    pretrained = RECIPE.model_copy(update={"backbone": "lite2", "frozen": True})
+    runs = [
+        load(write_run(tmp_path / "a", [2, 2], accuracy=0.3)),
+        load(write_run(tmp_path / "b", [2, 2], accuracy=0.9, recipe=pretrained)),
+    ]
+    (comparison,) = comparisons(runs)
+    assert [variant.is_pretrained for variant in comparison.variants] == [True, False]
+    assert [variant.is_pretrained for variant in comparison.ranked] == [False]
+    drawn = curves(comparison)["curves"]
+    assert [curve["label"].endswith(" (pretrained)") for curve in drawn] == [True, False]
+    (alone,) = comparisons(runs[1:])
+    assert [variant.is_pretrained for variant in alone.ranked] == [True]

@@ -69,6 +69,7 @@ class Answer(nn.Module):
     """
 
     kind: ClassVar[str]
+    uses_head: ClassVar[bool] = True  # False: the network's head is not trained
     correction: Correction | None = None
     teacher_correction: Correction | None = None
 
@@ -145,6 +146,7 @@ class RidgeHead(Answer):
     """
 
     kind = "ridge"
+    uses_head = False
     weight: Tensor
     bias: Tensor
 

@@ -87,6 +87,7 @@ class Model:
     def logits(self, images: Tensor | npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Raw and final logits [batch, classes] of pixels [batch, channels, size, size].
 
+        Without a trained head, the raw logits are the final ones.
         Raises UserError if they are not finite, as those of extreme weights.
         """
         self.network.eval()
@@ -99,6 +100,8 @@ class Model:
                 "the model's logits are NaN or infinite",
                 "check the images for extreme values, or train the model again",
             )
+        if not self.answer.uses_head:
+            raw = final
         if self.retired:
             final = final.index_fill(
                 1, final.new_tensor(self.retired, dtype=torch.int64), -torch.inf

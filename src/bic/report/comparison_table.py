@@ -66,7 +66,7 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     """Accuracy over the classes seen: a curve per variant, and the curves of the paper."""
     drawn = [
         {
-            "label": variant.label + (" (sees old data)" if variant.is_upper_bound else ""),
+            "label": variant.label + _remark(variant),
             "colour": look.colour,
             "symbol": look.symbol + ("-open" if repeats % 2 else ""),
             "dash": DASHES[repeats % len(DASHES)],
@@ -94,6 +94,13 @@ def curves(comparison: Comparison) -> dict[str, Any]:
         for curve in comparison.published
     ]
     return {"curves": drawn, "papers": papers}
+
+
+def _remark(variant: Variant) -> str:
+    """Why a curve cannot be compared with the others, if it cannot."""
+    if variant.is_upper_bound:
+        return " (sees old data)"
+    return " (pretrained)" if variant.is_pretrained else ""
 
 
 def _is_single_method(variants: list[Variant]) -> bool:

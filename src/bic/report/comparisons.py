@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bic.lab.published import PUBLISHED, Published
+from bic.model.pretrained import is_pretrained
 from bic.report.looks import look_of
 from bic.report.plans import Settings, differing, flat, name_in_words
 from bic.report.runs import Run
@@ -48,6 +49,11 @@ class Variant:
         return look_of(self.method).is_upper_bound
 
     @property
+    def is_pretrained(self) -> bool:
+        """Whether the backbone had learned from other images before the first step."""
+        return is_pretrained(str(self.runs[0].plan["recipe"]["backbone"]))
+
+    @property
     def seeds(self) -> list[int]:
         return sorted(run.result.seed for run in self.runs)
 
@@ -81,10 +87,16 @@ class Comparison:
 
     @property
     def ranked(self) -> list[Variant]:
-        """The variants that may be called best: complete, and no upper bounds."""
-        return [
-            variant for variant in self.variants if variant.complete and not variant.is_upper_bound
-        ]
+        """The variants that may be called best: complete, and no upper bounds.
+
+        Pretrained ones are ranked only among themselves.
+        """
+        ranked = []
+        for variant in self.variants:
+            if variant.complete and not variant.is_upper_bound:
+                ranked.append(variant)
+        from_scratch = [variant for variant in ranked if not variant.is_pretrained]
+        return from_scratch or ranked
 
 
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:

@@ -6,6 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from bic.model.pretrained import is_pretrained
 from bic.report.looks import look_of
 from bic.store.results import Result
 
@@ -65,9 +66,18 @@ def steps(result: Result) -> Table:
     average = number(result.average_top1)
     without_first = number(result.average_incremental_top1)
     table.caption = f"average over all steps {average}, without the first {without_first}"
+    if is_pretrained(_backbone(result)):
+        table.caption += "; pretrained: not comparable with training from scratch"
     if result.is_unchecked:
         table.caption += "; recorded without a checksum, by an earlier version"
     return table
+
+
+def _backbone(result: Result) -> str:
+    """The name of the backbone. Versions before 0.2 recorded it outside the recipe."""
+    recipe = result.config.get("recipe")
+    settings = recipe if isinstance(recipe, dict) else result.config
+    return str(settings.get("backbone"))
 
 
 def bias(result: Result) -> Table:
