@@ -81,7 +81,7 @@ def expectation_lines(expected: Expectation) -> Iterator[str]:
         yield f"continuing an interrupted learn after {count}"
     cost = f"up to {size(expected.num_bytes)}"
     if expected.seconds is not None:
-        cost = f"about {clock(expected.seconds)} of training, {cost}"
+        cost = f"about {clock(expected.seconds)} of {expected.work}, {cost}"
     yield f"expected: {cost}"
 
 

@@ -49,6 +49,10 @@ def _num_bytes(
     weights = BYTES_PER_WEIGHT * num_weights
     if getattr(learning.method_settings, "previous_share", 0):  # the network before is kept too
         weights *= 2
+    random_features = getattr(learning.method_settings, "random_features", None)
+    if random_features is not None:  # an exact head is kept with half of a symmetric matrix
+        dim = network.num_features + random_features
+        weights += BYTES_PER_WEIGHT * (dim * (dim + 1) // 2 + 2 * num_classes * dim)
     if not find_method(learning.method).keeps_exemplars:
         return weights
     return weights + _memory_bytes(learning, images, 0 if is_first else len(learner.memory))

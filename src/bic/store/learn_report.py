@@ -22,6 +22,7 @@ class Expectation:
     num_left_out: int
     seconds: float | None
     num_bytes: int
+    work: str  # what takes these seconds
     epochs_done: int
 
 

@@ -1,6 +1,7 @@
 """`learn`: from images to a new version that goes live, or to a candidate that was refused."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -146,8 +147,10 @@ class Teaching:
         if self.options.announce is not None:
             done = 0 if checkpoint is None else checkpoint.epoch
             self.options.announce(self._expectation(learner, lesson, done))
+        start = time.perf_counter()
         if learner.learning.recipe.frozen:
             lesson = self._featured(learner, lesson, unfinished)
+        seconds = time.perf_counter() - start
         learned = learner.learn(
             lesson.images,
             classes=lesson.classes,
@@ -160,7 +163,8 @@ class Teaching:
         learner.calibrate(join([old, held_out], decode=decode_all))
         judgement = judge(before, learner.model, old=old, new=held_out, progress=self.progress)
         version = self._store(learner, lesson, judgement, memory_before)
-        return Taught(version, _report(version, learner, lesson, sum(learned.seconds.values())))
+        seconds += sum(learned.seconds.values())
+        return Taught(version, _report(version, learner, lesson, seconds))
 
     def _learner(self, learning: Learning) -> Learner:
         device = self.options.device
@@ -211,6 +215,7 @@ class Teaching:
             num_images=len(lesson.images),
             num_left_out=lesson.num_left_out,
             seconds=seconds,
+            work="computing features" if learner.learning.recipe.frozen else "training",
             num_bytes=num_bytes,
             epochs_done=done,
         )
