@@ -66,6 +66,10 @@ class UserError(BicError):
     """A mistake that the user can fix. On the command line: exit code 2, no traceback."""
 
 
+class InUseError(UserError):
+    """Another process is changing the same folder."""
+
+
 class LostError(BicError):
     """A failure that is nobody's fault, such as a killed process. Exit code 1, no traceback."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bic.errors import BicError, LostError, UserError
+from bic.errors import BicError, InUseError, LostError, UserError
 from bic.foreign_files import read_json_file, read_regular_file, refuse_other_kinds
 
 # The content of a file: bytes, or a function that writes it to a path if it is large.
@@ -176,7 +176,7 @@ def _lock(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise UserError(
+        raise InUseError(
             f"{folder} is in use by another process", f"wait for it, stop it, or {ELSEWHERE}"
         ) from error
     except OSError as error:  # some network drives have no locks

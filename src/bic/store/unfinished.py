@@ -8,9 +8,9 @@ from typing import Any
 from bic import files
 from bic.errors import UserError
 from bic.learn.lesson import Checkpoint
+from bic.model.versions import UNFINISHED
 from bic.progress import Progress
 from bic.store.run_folder import RunFolder
-from bic.store.version_writer import UNFINISHED
 
 PLAN = "plan.json"
 
