@@ -47,7 +47,7 @@ RUN_MISTAKES = [
         "milestones must rise between 0 and 1, got (0.9, 0.1)",
     ),
     ("--set class_order=[1,2]", "each of 0..9 once, got 2: 1, 2; fix class_order (--set"),
-    ("--stepz 5", "; see bic run --help"),
+    ("--stepz 5", "Did you mean --steps? Or see bic run --help"),
     ("--epochs 0", "epochs must be greater than or equal to 1, got 0"),
     ("--epochs many", "many"),
     ("--held-out 1.5", "held_out must be less than 1, got 1.5"),

@@ -187,7 +187,7 @@ def test_an_image_that_is_there_twice_is_learned_once(tmp_path: Path) -> None:
         (["a", "b", "c"], "3 classes have only one image (a, b, c), and"),
         (["x/y"] * 3, "the class name 'x/y' cannot be used"),
         (["x" * 201] * 3, "cannot be used; rename it: 1 to 200 printable characters"),
-        (["cat"] * 2 + ["Cat"], "the class names 'Cat' and 'cat' differ only by case"),
+        (["cat"] * 2 + ["Cat"], "the class names 'Cat' and 'cat' differ only by case;"),
         (["cat (retired)"] * 3, "reserved for a retired class"),
     ],
 )

@@ -87,7 +87,7 @@ def main() -> None:
         code = exit_code(error)
     except CycloptsError as error:
         command = " ".join(["bic", *(error.command_chain or ())])
-        message = f"{str(error).rstrip('.')}; see {command} --help"
+        message = f"{_short_sentence(str(error))} see {command} --help"
         code = 2
     except KeyboardInterrupt:
         message = "stopped; run the same command again to continue"
@@ -101,6 +101,18 @@ def main() -> None:
     sys.exit(code)
 
 
+def _short_sentence(text: str) -> str:
+    """What cyclopts says, without its list of commands, which it cuts anywhere.
+
+    >>> _short_sentence('Unknown command "lern". Did you mean "learn"? Available commands: show, ')
+    'Unknown command "lern". Did you mean "learn"? Or'
+    >>> _short_sentence("Unknown option: --x.")
+    'Unknown option: --x;'
+    """
+    text = text.partition(" Available commands:")[0].rstrip(". ")
+    return f"{text} Or" if text.endswith("?") else f"{text};"
+
+
 def exit_code(error: BicError) -> int:
     return 1 if isinstance(error, LostError) else 2
 
@@ -110,8 +122,8 @@ def _failure(error: Exception) -> tuple[str, int]:
     if _is_out_of_memory(error):
         reason = f" ({str(error).splitlines()[0][:120]})" if str(error) else ""
         sentence = (
-            f"out of memory{reason}; free some and run the same "
-            "command again, or lower recipe.batch_size and choose another --out"
+            f"out of memory{reason}; free some and run the same command again, "
+            "or use a new folder and lower recipe.batch_size (--set recipe.batch_size=VALUE)"
         )
         return sentence, 1
     if isinstance(error, OSError) and error.filename is not None:

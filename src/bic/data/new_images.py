@@ -115,11 +115,7 @@ class NewImagesReader:
             with reading(path / name):
                 found = _images_in(path / name)
             if not found:
-                suffixes = ", ".join(SUFFIXES)
-                raise UserError(
-                    f"class {name!r} has no images",
-                    f"put {suffixes} files into {path / name}, or remove the folder",
-                )
+                raise _without_images(path / name)
             files += found
             labels += [label] * len(found)
         return self._from_files(files, np.array(labels, np.int64), names, own_size=False)
@@ -228,6 +224,14 @@ def _shards(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     return find_shards(path, "train") or sorted(path.glob("*.parquet"))
+
+
+def _without_images(folder: Path) -> UserError:
+    problem = f"class {folder.name!r} has no images"
+    if class_folders(folder):
+        return UserError(f"{problem}, only folders", f"give {folder} if these are the classes")
+    suffixes = ", ".join(SUFFIXES)
+    return UserError(problem, f"put {suffixes} files into {folder}, or remove the folder")
 
 
 def _images_in(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from bic.model.format_1 import from_format_1
 from bic.model.model import Model, Tensors
 from bic.model.pretrained_backbones import configs_of
 from bic.model.tensor_files import read_tensors, refuse_odd_numbers, write_tensors
-from bic.model.version_files import is_versioned, read_live
+from bic.model.version_files import has_lost_root, is_versioned, read_live
 
 # Of model.json. 1 had a correction, class means or a head in place of an answer; 2 had no frozen
 # backbones.
@@ -116,7 +116,7 @@ def save_model(model: Model, folder: Path) -> None:
 def load_model(folder: Path, *, trust: bool = False) -> Model:
     """The model in a model folder or a complete run folder, ready to predict."""
     for place in (folder / "model", folder):
-        if is_versioned(place):
+        if is_versioned(place) or has_lost_root(place):
             _, contents = read_live(place, (DESCRIPTION, WEIGHTS), optional=(BACKBONE,))
             return model_of(contents, place, trust=trust)
     place = find_model_folder(folder)
@@ -133,7 +133,7 @@ def find_model_folder(folder: Path) -> Path:
             return place
     raise UserError(
         f"{folder} holds no model",
-        "give a folder that a complete bic run or Model.save has written",
+        "give a folder that bic learn, a complete bic run or Model.save has written",
     )
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from bic.errors import UserError
 from bic.model.versions import (
     LIVE,
+    UNFINISHED,
     VERSIONS,
     DamagedError,
     Manifest,
@@ -34,6 +35,15 @@ Value = TypeVar("Value")
 def is_versioned(folder: Path) -> bool:
     """Whether the folder is a model folder with versions."""
     return (folder / LIVE).is_file()
+
+
+def has_lost_root(folder: Path) -> bool:
+    """Whether the folder has versions and no `live.json`.
+
+    A first learn that was killed just before its version went live has not lost anything.
+    """
+    has_versions = any((folder / VERSIONS).glob("*-*.json"))
+    return has_versions and not is_versioned(folder) and not (folder / UNFINISHED).exists()
 
 
 def read_root(folder: Path) -> Root:

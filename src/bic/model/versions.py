@@ -19,6 +19,7 @@ from bic.model.intervals import Drop, Share
 FORMAT = 1  # of live.json and of manifests; a newer version of bic writes a higher number
 LIVE = "live.json"
 VERSIONS = "versions"
+UNFINISHED = "unfinished"
 FILES = "files"
 MAX_NAME = 200  # characters of a class name
 

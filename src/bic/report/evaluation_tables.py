@@ -130,12 +130,14 @@ def _confusions(evaluation: Evaluation) -> Table:
 def _calibration(evaluation: Evaluation) -> Table:
     """Confidence and accuracy, before and after the temperature, in few bins."""
     sides = [("", evaluation.uncalibrated)]
+    title = "Calibration: how sure, and how often right"
     if evaluation.calibrated is not None:
+        title += ", before and after the temperature"
         sides = [("before: ", evaluation.uncalibrated), ("after: ", evaluation.calibrated)]
     columns = []
     for name, _ in sides:
         columns += [f"{name}images", "sure", "right"]
-    table = new_table("Calibration: how sure, and how often right", "confidence", columns)
+    table = new_table(title, "confidence", columns)
     for row in range(SHOWN_BINS):
         cells: list[str] = []
         for _, measured in sides:

@@ -52,6 +52,10 @@ def _short_accuracy(share: Share | None) -> str:
     return f"{100 * share.value:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
+def _counted_accuracy(share: Share | None) -> str:
+    return "–" if share is None else f"{accuracy(share)} of {counted(share.total, 'image')}"
+
+
 def change_in_words(drop: Drop) -> str:
     """A drop or, if the accuracy rose, a gain. Below 0, the interval of one means the other.
 
@@ -81,7 +85,9 @@ def expectation_lines(expected: Expectation) -> Iterator[str]:
         yield f"continuing an interrupted learn after {count}"
     cost = f"up to {size(expected.num_bytes)}"
     if expected.seconds is not None:
-        cost = f"about {clock(expected.seconds)} of {expected.work}, {cost}"
+        seconds = expected.seconds
+        time = "less than a second" if seconds < 1 else f"about {clock(seconds)}"
+        cost = f"{time} of {expected.work}, {cost}"
     yield f"expected: {cost}"
 
 
@@ -138,16 +144,18 @@ def classes_table(classes: Sequence[ClassSummary], folder: Path, version: int) -
     title = f"{folder}, version {version}: {counted(len(classes), 'class', 'classes')}"
     columns = ["since", "seen", "kept", "held out", "accuracy", "trend"]
     table = new_table(title, "class", columns)
+    for column in table.columns[-2:]:
+        column.no_wrap = True
     for summary in classes:
         trend = [number(None if share is None else 100 * share.value, 0) for share in summary.trend]
         cells = [summary.added, summary.seen, summary.kept, summary.held_out]
         texts = [f"{cell:,}" for cell in cells]
-        texts += [_short_accuracy(summary.accuracy), " → ".join(trend)]
+        texts += [_short_accuracy(summary.accuracy), "→".join(trend)]
         table.add_row(_plain(summary.name), *texts)
     table.caption = (
         "since: the version that added the class; seen: images learned; kept: images in the memory"
-        " (some held out)\naccuracy: on held-out images in %, with its 95 % interval; "
-        "trend: the accuracy in kept versions"
+        " (some held out)\naccuracy: in %, with its 95 % interval, on the images that were held out"
+        " when the version was made; trend: the accuracy in kept versions"
     )
     return table
 
@@ -188,8 +196,8 @@ def diff_lines(diff: VersionDiff) -> Iterator[str]:
         yield f"{len(diff.counts) - MOST:,} more classes have other counts"
     for path, (before, after) in diff.settings.items():
         yield f"{path}: {before} → {after}"
-    first, second = diff.accuracy
-    yield f"held-out accuracy: {accuracy(first)} → {accuracy(second)}"
+    first, second = map(_counted_accuracy, diff.accuracy)
+    yield f"held-out accuracy, each version on its own images: {first} → {second}"
 
 
 def check_line(found: FolderCheck, folder: Path) -> str:

@@ -12,6 +12,7 @@ import uvicorn
 
 from bic.errors import UserError
 from bic.model.version_files import consistent, is_versioned, live_version
+from bic.model.versions import UNFINISHED
 from bic.serve.access import Access
 from bic.serve.app import create_app
 from bic.serve.context import Context
@@ -21,7 +22,7 @@ from bic.serve.tokens import make_private_folder, open_token
 from bic.store.learner_files import load_learning
 from bic.store.model_folder import open_model
 from bic.store.model_settings import first_learning, given, refuse_changes
-from bic.store.version_writer import README, UNFINISHED, WAITING
+from bic.store.version_writer import README, WAITING
 
 BACKLOG = 2048
 MOST_FILES = 65536  # descriptors that are asked for

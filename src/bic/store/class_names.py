@@ -23,8 +23,9 @@ def checked_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ..
         check_name(name)
         other = lower.get(name.casefold())
         if other is not None and (other != name or name not in is_known):
+            how = "are the same" if other == name else "differ only by case"
             raise UserError(
-                f"the class names {other!r} and {name!r} differ only by case or not at all",
+                f"the class names {other!r} and {name!r} {how}",
                 "use one name for each class, always written in the same way",
             )
         lower[name.casefold()] = name
@@ -45,7 +46,8 @@ def check_name(name: str) -> None:
     if not is_class_name(name):
         raise UserError(
             f"the class name {shown} cannot be used",
-            f"rename it: 1 to {MAX_NAME} printable characters, no slash, no space at either end",
+            f"rename it: 1 to {MAX_NAME} printable characters, no slash or "
+            "backslash, no space at either end",
         )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from bic.compute.devices import check_device
 from bic.data.decode_pool import decoding, default_processes
-from bic.model.version_files import is_versioned, read_root, read_version
-from bic.model.versions import FILES, VERSIONS, Action, Root, Version
+from bic.model.version_files import has_lost_root, is_versioned, read_root, read_version
+from bic.model.versions import FILES, UNFINISHED, VERSIONS, Action, Root, Version
 from bic.progress import Progress
 from bic.store.adopt import adopt, is_plain_learner, refuse_others, remove_plain
 from bic.store.learn_report import LearnReport, counted, listed, percent
@@ -19,12 +19,10 @@ from bic.store.unfinished import clear_finished
 from bic.store.version_writer import (
     DEFAULT_KEEP,
     README,
-    UNFINISHED,
     WAITING,
     collect_garbage,
     commit,
     discard_unfinished,
-    has_lost_root,
     new_event,
     store_version,
     writing,

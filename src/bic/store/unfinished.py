@@ -11,9 +11,9 @@ from bic.errors import UserError
 from bic.learn.lesson import Checkpoint
 from bic.model.feature_folder import FeatureFolder
 from bic.model.frozen_features import FeatureCache, Rows
+from bic.model.versions import UNFINISHED
 from bic.progress import Progress
 from bic.store.run_folder import RunFolder
-from bic.store.version_writer import UNFINISHED
 
 PLAN = "plan.json"
 FEATURES = "features"

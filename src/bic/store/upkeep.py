@@ -103,6 +103,8 @@ def rename(folder: Path, old: str, new: str) -> None:
     old, new = composed(old), composed(new)
     check_name(new)
     _require(_active_names([live_version(folder, root)]), [old])
+    if new == old:
+        raise UserError(f"the class is called {old!r} already", "choose another name")
     versions = [read_version(folder, kept) for kept in root.versions]
     for version in versions:
         for record in version.classes:

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bic import files
-from bic.errors import BicError, LostError, UserError
+from bic.errors import BicError, InUseError, LostError, UserError
 from bic.model.version_files import (
     MAX_BYTES,
+    has_lost_root,
     is_versioned,
     read_root,
     read_stored,
@@ -24,6 +25,7 @@ from bic.model.version_files import (
 from bic.model.versions import (
     FILES,
     LIVE,
+    UNFINISHED,
     VERSIONS,
     Action,
     DamagedError,
@@ -37,7 +39,6 @@ from bic.model.versions import (
 from bic.version import __version__
 
 DEFAULT_KEEP = 5  # versions
-UNFINISHED = "unfinished"
 WAITING = "waiting"
 README = "README.md"
 README_TEXT = """\
@@ -60,7 +61,8 @@ The images in the memory are copies of images that the model was taught with.
 
 Commands: `bic classes`, `bic history`, `bic predict`, `bic learn`, `bic rollback`, `bic check`.
 """
-ELSEWHERE = "give another folder, or wait until this one is free"
+IN_USE = "give another folder, or wait until this one is free"
+NOT_WRITABLE = "make it writable, or copy the model to a folder that is"
 REPEAT = "fix this and run the same command again (the model is intact)"
 
 
@@ -75,10 +77,12 @@ def writing(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(files.locked(folder))
+        except InUseError as error:
+            raise InUseError(error.problem, IN_USE) from error
         except BicError as error:
-            raise type(error)(error.problem, ELSEWHERE) from error
+            raise type(error)(error.problem, NOT_WRITABLE) from error
         except OSError as error:
-            raise files.file_error(error, f"cannot lock {folder}", ELSEWHERE) from error
+            raise files.file_error(error, f"cannot lock {folder}", NOT_WRITABLE) from error
         _refuse_links(folder)
         try:
             yield
@@ -109,15 +113,6 @@ def _remove_empty(folder: Path) -> None:
         if {path.name for path in folder.iterdir()} == {".lock"}:
             (folder / ".lock").unlink()
             folder.rmdir()
-
-
-def has_lost_root(folder: Path) -> bool:
-    """Whether the folder has versions and no `live.json`.
-
-    A first learn that was killed just before its version went live has not lost anything.
-    """
-    has_versions = any((folder / VERSIONS).glob("*-*.json"))
-    return has_versions and not is_versioned(folder) and not (folder / UNFINISHED).exists()
 
 
 def require_versions(folder: Path) -> None:
