@@ -44,6 +44,11 @@ def export_onnx(
             f"{path} does not end in {SUFFIX}",
             f"name the file {path.name}{SUFFIX}, or set {{safetensors}} to write a folder",
         )
+    if int8 and not held_out:
+        raise UserError(
+            "there are no held-out images on which the cost of int8 can be measured",
+            "leave out {int8}, or give labelled images as {images}",
+        )
     require_onnx()
     from bic.model.export_checks import check_logits, check_preprocessing, check_whole
     from bic.model.onnx_graph import core_graph, whole_graph
@@ -53,7 +58,7 @@ def export_onnx(
     difference = check_logits(model, core)
     accuracy = None
     drop = None
-    if int8:
+    if int8 and held_out:
         core, accuracy, drop = quantised(core, model, held_out)
     whole = whole_graph(model, core)
     if model.preprocessing.size is not None:
