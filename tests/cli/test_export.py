@@ -10,7 +10,7 @@ from PIL import Image
 from support.command_line import Command, assert_refused, write_photos
 from support.model_folders import made_model
 
-from bic import Model, open_model
+from bic import open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -39,6 +39,8 @@ def test_exported_file_answers_as_bic_predict(bic: Command, shop: Path, tmp_path
         expected = {answer["class"]: answer["probability"] for answer in row["classes"]}
         for label, probability in zip(labels, probabilities, strict=True):
             assert probability == pytest.approx(expected[label], abs=2e-3)
+    exported = open_model(shop).model.export(tmp_path / "live.onnx")
+    assert exported.path.read_bytes() == (tmp_path / "shop.onnx").read_bytes()
 
 
 def test_int8_uses_the_held_out_images_or_others(bic: Command, shop: Path, tmp_path: Path) -> None:
@@ -53,30 +55,22 @@ def test_int8_uses_the_held_out_images_or_others(bic: Command, shop: Path, tmp_p
             assert f"% of {count} held-out images are right, a drop of" in second
 
 
-def test_safetensors_and_a_run(bic: Command, shop: Path) -> None:
-    assert bic("export", "shop", "weights", "--safetensors").code == 0
-    assert {path.name for path in Path("weights").iterdir()} == {
-        *("config.json", "weights.safetensors", "checksums.json")
-    }
-    command = ["run", "photos", "--steps", "2", "--memory", "8", "--backbone", "small"]
-    assert bic(*command, "--epochs", "1", "--quiet", "--out", "run").code == 0
-    assert bic("export", "run", "run.onnx").code == 0
-    assert Path("run.onnx").exists()
-
-
-def test_mistakes_are_refused(bic: Command, shop: Path, tmp_path: Path) -> None:
-    assert_refused(bic("export", "shop", "shop.tflite"), "does not end in .onnx", "--safetensors")
-    assert_refused(bic("export", "nowhere", "a.onnx"), "nowhere does not exist")
-    assert_refused(bic("export", "shop", "a.onnx", "--images", "photos/test"), "add --int8")
+def test_safetensors(bic: Command, tmp_path: Path) -> None:
     made_model().save(tmp_path / "plain")
+    outcome = bic("export", "plain", "weights", "--safetensors")
+    assert outcome.out.startswith("weights: 5 classes, 0.2 MB; its logits differ")
+    names = {path.name for path in (tmp_path / "weights").iterdir()}
+    assert names == {"config.json", "weights.safetensors", "checksums.json"}
+
+
+def test_mistakes_are_refused(bic: Command, tmp_path: Path) -> None:
+    made_model().save(tmp_path / "plain")
+    write_photos(tmp_path / "photos")
+    assert_refused(bic("export", "plain", "a.tflite"), "does not end in .onnx", "--safetensors")
+    assert_refused(bic("export", "nowhere", "a.onnx"), "nowhere does not exist")
+    assert_refused(bic("export", "plain", "a.onnx", "--images", "photos/test"), "add --int8")
     refused = bic("export", "plain", "a.onnx", "--int8")
     assert_refused(refused, "there are no held-out images", "--images")
     refused = bic("export", "plain", "a.onnx", "--int8", "--images", "photos/test")
     assert_refused(refused, "photos/test has no images of the model's classes")
     assert not (tmp_path / "a.onnx").exists()
-
-
-def test_python_exports_the_live_version(shop: Path, tmp_path: Path) -> None:
-    exported = open_model(shop).model.export(tmp_path / "live.onnx")
-    assert exported.path.exists()
-    assert Model.load(shop).export(tmp_path / "loaded.onnx").num_bytes == exported.num_bytes

@@ -161,7 +161,7 @@ def test_missing_packages_name_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
         made_model().export(tmp_path / "model.onnx")
 
 
-def test_bad_paths_and_settings(tmp_path: Path) -> None:
+def test_bad_paths_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made_model()
     with pytest.raises(UserError, match=r"does not end in \.onnx"):
         model.export(tmp_path / "model")
@@ -171,6 +171,9 @@ def test_bad_paths_and_settings(tmp_path: Path) -> None:
         model.export(tmp_path / "model.onnx", int8=True)
     with pytest.raises(UserError, match="exists already"):
         model.export(tmp_path, safetensors=True)
+    monkeypatch.setattr(export, "MAX_BYTES", 1000)
+    with pytest.raises(UserError, match="which an ONNX file cannot hold; set safetensors"):
+        model.export(tmp_path / "model.onnx")
 
 
 class Undecided(nn.Module):

@@ -9,10 +9,11 @@ from bic.data.images import ImageSet
 from bic.errors import UserError
 from bic.model.intervals import Drop, Share
 from bic.model.model import Model
+from bic.model.saved import tensors
 
 SUFFIX = ".onnx"
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-MAX_BYTES = 2**31 - 1  # of a file in ONNX's format
+MAX_BYTES = 1_900_000_000  # of weights; a file in ONNX's format has at most 2 GB
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ def export_onnx(
             f"{path} does not end in {SUFFIX}",
             f"name the file {path.name}{SUFFIX}, or set {{safetensors}} to write a folder",
         )
+    if int8 and not held_out:
+        raise UserError(
+            "there are no held-out images on which the cost of int8 can be measured",
+            "leave out {int8}, or give labelled images as {images}",
+        )
+    if sum(tensor.nbytes for tensor in tensors(model).values()) > MAX_BYTES:
+        problem = "the model has more than 1.9 GB of weights, which an ONNX file cannot hold"
+        raise UserError(problem, "set {safetensors}")
     require_onnx()
     from bic.model.export_checks import check_logits, check_preprocessing, check_whole
     from bic.model.onnx_graph import core_graph, whole_graph
@@ -53,16 +62,13 @@ def export_onnx(
     difference = check_logits(model, core)
     accuracy = None
     drop = None
-    if int8:
+    if int8 and held_out:
         core, accuracy, drop = quantised(core, model, held_out)
     whole = whole_graph(model, core)
     if model.preprocessing.size is not None:
         check_preprocessing(model.preprocessing, core)
     check_whole(model, core, whole)
     content: bytes = whole.SerializeToString()
-    if len(content) > MAX_BYTES:
-        problem = "the model needs more than 2 GB, which an ONNX file cannot hold"
-        raise UserError(problem, "set {safetensors}")
     files.write_file(path, content)
     return Exported(path, len(content), difference, accuracy, drop)
 

@@ -37,18 +37,12 @@ class Quantised(NamedTuple):
     drop: Drop
 
 
-def quantised(core: ModelProto, model: Model, held_out: ImageSet | None) -> Quantised:
+def quantised(core: ModelProto, model: Model, held_out: ImageSet) -> Quantised:
     """The graph with int8 weights and activations.
 
     The ranges of activations come from the held-out images, without their labels. Raises UserError
-    if there are none, if there is nothing to quantise, or if the accuracy on them drops by MAX_DROP
-    or more.
+    if there is nothing to quantise, or if the accuracy on them drops by MAX_DROP or more.
     """
-    if held_out is None or not len(held_out):
-        raise UserError(
-            "there are no held-out images on which the cost of int8 can be measured",
-            "leave out {int8}, or give labelled images as {images}",
-        )
     smaller = _quantise(core, held_out)
     before = correct(core, model, held_out)
     after = correct(smaller, model, held_out)
