@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,7 +64,11 @@ class Jobs:
         for job in self.jobs.values():
             if not job.has_ended:
                 await self.end(job, "failed", STOPPED)
+            job.can_retry = await self.on_disk(partial(self._has_images, job))
         await self.on_disk(lambda: self.boxes.adopt_strays(set(self.jobs)))
+
+    def _has_images(self, job: Job) -> bool:
+        return bool(self.boxes.lesson(job.id))
 
     async def on_disk(self, work: Callable[[], Value]) -> Value:
         """Run work with files in a thread, one at a time."""
@@ -136,8 +141,7 @@ class Jobs:
         """
         self._refuse_full_queue()
         names = await self._checked(list(images))
-        for contents in images.values():
-            await self._refuse_too_much(contents)
+        await self._refuse_too_much([image for contents in images.values() for image in contents])
         self._refuse_full_queue()
         is_empty = self.is_empty
         known = self.known()
@@ -219,7 +223,7 @@ class Jobs:
                     self.boxes.clear(ended.id)
             elif state != "refused":
                 self.boxes.give_back(job.id)
-            return bool(self.boxes.lesson(job.id))
+            return self._has_images(job)
 
         can_retry = await self.on_disk(settle)
         if state == "done":
@@ -249,14 +253,21 @@ class Jobs:
 
     async def events(self, job: Job) -> AsyncIterator[Job | None]:
         """The job whenever it has changed, until it has ended. None: it has not changed."""
-        yield job
-        while not job.has_ended:
-            changed = False
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
-                    await self._changed.wait()
-                    changed = True
-            yield job if changed else None
+        is_changed = True
+        while True:
+            is_last = job.has_ended
+            yield job if is_changed or is_last else None
+            if is_last:
+                return
+            is_changed = job.has_ended or await self._changes_soon()
+
+    async def _changes_soon(self) -> bool:
+        """Wait for a change, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
+                await self._changed.wait()
+                return True
+        return False
 
 
 def _waiting_message(sent: Digests, ready: Readiness) -> str:
