@@ -26,7 +26,7 @@ SECOND = ("leopards",)
 ASKED = ("sunflower", "leopards")
 THIRD = ("pizza",)
 DRAFT = "butterfly"  # filled in and not yet sent
-DRAFTED = 12  # images
+DRAFTED = 10  # images
 IMAGES = 30  # per class
 OPTIONS = ("--epochs=60", "--held-out=0.2")
 WIDTH = 1000  # pixels of the picture
