@@ -8,6 +8,7 @@ from support.command_line import Command
 
 from bic import METHODS, RECIPES
 from bic.model.backbones import BACKBONES
+from bic.model.pretrained import LITE
 
 COMMANDS = (
     *("", "learn", "predict", "evaluate", "classes", "history", "rollback", "diff", "retire"),
@@ -57,7 +58,8 @@ def test_every_method_recipe_and_backbone_is_listed(bic: Command) -> None:
     recipes = list(RECIPES)
     assert f"{', '.join(methods[:-1])} or {methods[-1]}." in text
     assert f"{', '.join(recipes[:-1])} or {recipes[-1]}." in text
-    assert f"{', '.join(BACKBONES)} or module:function" in text
+    backbones = [*BACKBONES, *LITE, "hf:NAME_OR_FOLDER"]
+    assert f"{', '.join(backbones)} or module:function" in text
 
 
 @pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["--version"]])

@@ -297,7 +297,8 @@ def test_every_method_is_trained_by_the_same_loop(
 
 
 CHANGED_RECIPE: dict[str, Any] = {
-    "backbone": "small",
+    "backbone": "lite0",
+    "frozen": True,
     "epochs": 7,
     "first_epochs": 9,
     "batch_size": 5,

@@ -114,7 +114,7 @@ def test_measured_precision_is_recorded_and_holds_when_the_run_continues(
         measurements.append("precision")
         return "bfloat16"
 
-    monkeypatch.setattr(planning, "quickest_precision", precision)
+    monkeypatch.setattr(planning, "measured_precision", precision)
     run(quickest(), tmp_path / "run", data=dataset)
     result = run(quickest(), tmp_path / "run", data=dataset)
     in_other_words = request(recipe={"name": "demo", "precision": "bfloat16"})
@@ -152,7 +152,7 @@ def test_run_needs_a_request() -> None:
 def test_precision_of_a_compiled_run_is_not_measured(
     monkeypatch: pytest.MonkeyPatch, dataset: Dataset
 ) -> None:
-    monkeypatch.setattr(planning, "quickest_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr(planning, "measured_precision", lambda *_: "bfloat16")
     config = quickest(compile=True)
     plan = measured(make_plan(config, dataset), config, None, dataset, Lines(), "cpu")
     assert plan.learning.compile

@@ -54,8 +54,8 @@ def run(
     backbone: Annotated[
         Text,
         flag(
-            "resnet32, resnet18, fast, wide, strokes, small, mlp, lite0, lite2 or module:function; "
-            "fast+fast is an ensemble of two."
+            "resnet32, resnet18, fast, wide, strokes, small, mlp, lite0, lite2, hf:NAME_OR_FOLDER "
+            "or module:function; fast+fast is an ensemble of two."
         ),
     ] = None,
     tune: Annotated[bool | None, flag("Train a pretrained backbone too.")] = None,

@@ -170,7 +170,11 @@ def _network(
         network = build(num_features if is_tried else None)
         network.head.grow(num_classes)
     refuse_other_tensors(state, network.state_dict(), backbone)
-    network.to_empty(device="cpu")
+    if configs:  # models of transformers have buffers that are in no file
+        network = build(num_features)
+        network.head.grow(num_classes)
+    else:
+        network.to_empty(device="cpu")
     network.load_state_dict(state)
     if is_tried and network.measure_features(backbone, channels, size) != num_features:
         raise ValueError(f"its weights are not those of the backbone {backbone}")
