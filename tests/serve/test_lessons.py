@@ -258,5 +258,5 @@ def test_a_class_needs_two_different_images(shop: Path) -> None:
         ).json()
         assert answer["job"] is None
         assert answer["message"] == (
-            "1 image of 1 class (d) wait for the next lesson: d needs 2 different images"
+            "kept for the next lesson: 1 image of 1 class (d); d needs 2 different images"
         )

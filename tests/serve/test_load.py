@@ -11,7 +11,7 @@ from support.servers import as_files, ended, lesson, serving, taught, test_pictu
 
 NUM_CLIENTS = 32
 SECONDS = 8.0
-PAUSE = 0.3  # seconds between two requests of a caller, so that the lessons get some time too
+PAUSE = 0.5  # seconds between two requests of a caller, so that the lessons get some time too
 # The classes of each version.
 CLASSES = {1: "ab", 2: "abc", 3: "abcd"}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -22,6 +23,14 @@ DESCRIPTION = (
     "header Authorization: Bearer TOKEN; on addresses other than localhost all calls need it. "
     "Every failure has the form of FailureAnswer."
 )
+# Newer versions of FastAPI report to other servers if the environment says so. This must not.
+SILENT: Any = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
 
 
 def create_app(context: Context) -> ASGIApp:
@@ -41,6 +50,7 @@ def create_app(context: Context) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
+        telemetry=SILENT,
     )
     app.state.context = context
     for routes in (predict_routes, learn_routes, model_routes, operator_routes):

@@ -11,9 +11,11 @@ from fastapi import Depends, Request
 from bic.serve.access import Access
 from bic.serve.batching import Predictor
 from bic.serve.failures import no_model
+from bic.serve.job_runner import JobRunner
 from bic.serve.jobs import Jobs
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
+from bic.serve.pictures import Pictures
 from bic.serve.serving import Serving
 from bic.store.model_folder import LiveModel, ModelFolder
 
@@ -33,16 +35,18 @@ class Context:
         self.access = access
         self.limits = limits
         self.metrics = Metrics()
-        self.serving = Serving(folder, self.metrics)
+        self.pictures = Pictures(folder.path)
+        self.serving = Serving(folder, self.metrics, self.pictures.clear)
         self.predictor = Predictor(limits, self.metrics)
-        self.jobs = Jobs(self.serving, settings, state, limits, self.metrics)
+        self.jobs = Jobs(self.serving, state, limits, self.metrics)
+        self.runner = JobRunner(self.jobs, settings)
         self.stopping = asyncio.Event()  # set when the server has been told to stop
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         await self.serving.refresh()
         await self.jobs.open()
-        for work in (self.serving.watch(), self.jobs.run()):
+        for work in (self.serving.watch(), self.runner.run()):
             self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
@@ -61,7 +65,7 @@ class Context:
         return self.serving.live
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:  # a plain function would run in a thread
     context: Context = request.app.state.context
     return context
 

@@ -1,14 +1,15 @@
 """A job: one lesson that was asked for, from the queue to its end. Imports no torch."""
 
-import json
 import re
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from bic import files
 from bic.foreign_files import read_json_file
@@ -82,11 +83,10 @@ class JobRecords:
     def load(self) -> list[Job]:
         """All jobs, oldest first. A file that cannot be read is left out."""
         jobs = []
-        known = {field.name for field in fields(Job)}
         for path in sorted(self.folder.glob("*.json")):
-            with suppress(OSError, ValueError, TypeError, json.JSONDecodeError):
+            with suppress(*files.READ_ERRORS):
                 content = read_json_file(path, follow_links=False)
-                job = Job(**{name: value for name, value in content.items() if name in known})
+                job = TypeAdapter(Job).validate_python(content)
                 if JOB_ID.fullmatch(job.id) and path.name == f"{job.id}.json":
                     jobs.append(job)
         return jobs

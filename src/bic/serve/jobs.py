@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from bic.errors import BicError
 from bic.serve.failures import ApiError, too_many
-from bic.serve.job import MOST_JOBS, Job, JobRecords, new_job
-from bic.serve.learner import Request
+from bic.serve.job import MOST_JOBS, Job, JobRecords, State, new_job
 from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, joined, readiness
-from bic.serve.lesson_process import LessonProcess, done_message
+from bic.serve.lesson_process import LessonProcess
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
 from bic.serve.serving import Serving
@@ -44,16 +43,8 @@ class Pending:
 class Jobs:
     """Jobs and the images that wait for them. Used by the event loop; files by a thread."""
 
-    def __init__(
-        self,
-        serving: Serving,
-        settings: Mapping[str, Any],
-        state: Path,
-        limits: Limits,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, serving: Serving, state: Path, limits: Limits, metrics: Metrics) -> None:
         self.serving = serving
-        self.settings = dict(settings)
         self.limits = limits
         self.metrics = metrics
         self.boxes = LessonBoxes(serving.folder.path)
@@ -62,20 +53,24 @@ class Jobs:
         self.num_streams = 0
         self._files = asyncio.Lock()
         self._changed = asyncio.Condition()
-        self._wake = asyncio.Event()
+        self.wake = asyncio.Event()
         self.process: LessonProcess | None = None
-        self._cancelled: set[str] = set()
+        self.cancelled: set[str] = set()
 
     async def open(self) -> None:
         """Read the jobs of earlier servers. Those that did not end have failed."""
-        for job in await self._on_disk(self.records.load):
+        for job in await self.on_disk(self.records.load):
             self.jobs[job.id] = job
         for job in self.jobs.values():
             if not job.has_ended:
-                await self._end(job, "failed", STOPPED)
-        await self._on_disk(lambda: self.boxes.adopt_strays(set(self.jobs)))
+                await self.end(job, "failed", STOPPED)
+            job.can_retry = await self.on_disk(partial(self._has_images, job))
+        await self.on_disk(lambda: self.boxes.adopt_strays(set(self.jobs)))
 
-    async def _on_disk(self, work: Callable[[], Value]) -> Value:
+    def _has_images(self, job: Job) -> bool:
+        return bool(self.boxes.lesson(job.id))
+
+    async def on_disk(self, work: Callable[[], Value]) -> Value:
         """Run work with files in a thread, one at a time."""
         async with self._files:
             return await asyncio.to_thread(work)
@@ -106,24 +101,24 @@ class Jobs:
         return self.serving.live is None and not self.active()
 
     async def pending(self) -> Pending:
-        images = await self._on_disk(self.boxes.pending.digests)
+        images = await self.on_disk(self.boxes.pending.digests)
         return Pending(images, readiness(images, self.known(), is_empty=self.is_empty))
 
     async def add_pending(self, class_name: str, images: Sequence[bytes]) -> str:
         """Keep images for the next lesson. Returns the name of their class."""
         (name,) = await self._checked([class_name])
         await self._refuse_too_much(images)
-        await self._on_disk(lambda: self.boxes.pending.add(name, images))
+        await self.on_disk(lambda: self.boxes.pending.add(name, images))
         return name
 
     async def _checked(self, names: Sequence[str]) -> tuple[str, ...]:
         """Class names that fit each other and all known names. Raises UserError."""
-        waiting = await self._on_disk(self.boxes.pending.digests)
+        waiting = await self.on_disk(self.boxes.pending.digests)
         return checked_names(names, self.known() | set(waiting))
 
     async def _refuse_too_much(self, images: Sequence[bytes]) -> None:
-        found = await self._on_disk(self.boxes.pending.images)
-        num_bytes = await self._on_disk(self.boxes.pending.num_bytes)
+        found = await self.on_disk(self.boxes.pending.images)
+        num_bytes = await self.on_disk(self.boxes.pending.num_bytes)
         num_bytes += sum(map(len, images))
         is_full = len(found) + len(images) > self.limits.pending_images
         if is_full or num_bytes > self.limits.pending_bytes:
@@ -132,9 +127,9 @@ class Jobs:
     async def remove_pending(self, class_name: str | None) -> None:
         box = self.boxes.pending
         if class_name is None:
-            await self._on_disk(box.clear)
+            await self.on_disk(box.clear)
         else:
-            await self._on_disk(lambda: box.remove(class_name))
+            await self.on_disk(lambda: box.remove(class_name))
 
     async def submit(
         self, images: Mapping[str, Sequence[bytes]], options: Options
@@ -146,8 +141,7 @@ class Jobs:
         """
         self._refuse_full_queue()
         names = await self._checked(list(images))
-        for contents in images.values():
-            await self._refuse_too_much(contents)
+        await self._refuse_too_much([image for contents in images.values() for image in contents])
         self._refuse_full_queue()
         is_empty = self.is_empty
         known = self.known()
@@ -166,15 +160,15 @@ class Jobs:
             lesson = {name: together[name] for name in ready.ready}
             return found, lesson, ready
 
-        sent, lesson, ready = await self._on_disk(store)
+        sent, lesson, ready = await self.on_disk(store)
         if not lesson:
-            await self._on_disk(lambda: self.boxes.clear(job.id))
+            await self.on_disk(lambda: self.boxes.clear(job.id))
             return None, _waiting_message(sent, ready)
         job.classes = list(lesson)
         job.num_images = sum(map(len, lesson.values()))
         await self._enqueue(job)
         message = f"{in_words(lesson)} will be learned"
-        return job, f"{message}; {ready.problem}, and wait" if ready.problem else message
+        return job, f"{message}; {ready.problem}" if ready.problem else message
 
     def _refuse_full_queue(self) -> None:
         if len(self.active()) >= self.limits.queued_jobs:
@@ -182,9 +176,9 @@ class Jobs:
 
     async def _enqueue(self, job: Job) -> None:
         self.jobs[job.id] = job
-        await self._on_disk(lambda: self.records.save(job))
-        self._wake.set()
-        await self._announce()
+        await self.on_disk(lambda: self.records.save(job))
+        self.wake.set()
+        await self.announce()
 
     async def retry(self, old: Job, options: Options) -> Job:
         """Queue the images of a job again. A refused version needs exactly the same images."""
@@ -194,8 +188,8 @@ class Jobs:
         old.can_retry = False
         job = new_job(list(old.classes), old.num_images, **vars(options))
         job.takes_pending = old.state != "refused"
-        await self._on_disk(lambda: self.boxes.hand_over(old.id, job.id))
-        await self._on_disk(lambda: self.records.save(old))
+        await self.on_disk(lambda: self.boxes.hand_over(old.id, job.id))
+        await self.on_disk(lambda: self.records.save(old))
         await self._enqueue(job)
         return job
 
@@ -203,87 +197,24 @@ class Jobs:
         """Take a job from the queue, or stop it."""
         if job.has_ended:
             raise ApiError(409, f"job {job.id} has ended", "roll back to undo a lesson")
-        self._cancelled.add(job.id)
+        self.cancelled.add(job.id)
+        if job.state == "queued":
+            await self.end(job, "cancelled", "it was cancelled before it started")
+            return
         if self.process is not None and self.process.job is job:
             await self.process.stop()
-            await self.ended(job)
-        elif job.state == "queued":
-            await self._end(job, "cancelled", "it was cancelled before it started")
+        await self.ended(job)
 
-    async def run(self) -> None:
-        """Learn one job after another, until cancelled."""
+    async def next_queued(self) -> Job:
+        """Wait for a job to learn."""
         while True:
-            job = next((job for job in self.jobs.values() if job.state == "queued"), None)
-            if job is None:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            try:
-                await self._learn(job)
-            except asyncio.CancelledError:
-                if self.process is not None:
-                    await self.process.stop()
-                await self._end(job, "failed", STOPPED)
-                raise
-            except (BicError, OSError) as error:
-                await self._end(job, "failed", str(error))
-            self.process = None
+            for job in self.jobs.values():
+                if job.state == "queued" and job.id not in self.cancelled:
+                    return job
+            self.wake.clear()
+            await self.wake.wait()
 
-    async def _learn(self, job: Job) -> None:
-        job.state = "running"
-        job.phase = "starting"
-        await self._announce()
-        await self.serving.refresh()
-        if job.takes_pending:
-            known = self.known()
-            is_empty = self.serving.live is None
-            await self._on_disk(lambda: self.boxes.take_pending(job.id, known, is_empty=is_empty))
-        lesson = await self._on_disk(lambda: self.boxes.lesson(job.id))
-        job.num_images = len(lesson)
-        job.classes = sorted({image.class_name for image in lesson})
-        folder = self.serving.folder
-        process = LessonProcess(job)
-        self.process = process
-        if job.id in self._cancelled or not lesson:
-            reason = "it was cancelled" if lesson else "its images were removed"
-            await self._end(job, "cancelled", reason)
-            return
-        await process.start(
-            Request(
-                model=str(folder.path),
-                settings=self.settings if self.serving.live is None else {},
-                paths=[str(image.path) for image in lesson],
-                labels=[image.class_name for image in lesson],
-                force=job.force,
-                max_drop=job.max_drop,
-                device=folder.device,
-                trust=folder.trust,
-            )
-        )
-        while await process.next_event():
-            await self._announce()
-        await self._finish(job, process, await process.wait())
-
-    async def _finish(self, job: Job, process: LessonProcess, ending: str) -> None:
-        """Note how a process ended. The version that it made is loaded first."""
-        await self.serving.refresh()
-        report = process.report
-        if report is not None:
-            job.report = report
-            job.version = report["version"]
-            if report["refusal"] is None:
-                await self._end(job, "done", done_message(report))
-            else:
-                refusal = f"version {report['version']} was refused: {report['refusal']}"
-                await self._end(job, "refused", refusal)
-        elif job.id in self._cancelled:
-            await self._end(job, "cancelled", "it was cancelled; the model is as it was")
-        elif process.error is not None:
-            await self._end(job, "failed", process.error["message"])
-        else:
-            await self._end(job, "failed", f"{ending}; the model is as it was")
-
-    async def _end(self, job: Job, state: Any, message: str) -> None:
+    async def end(self, job: Job, state: State, message: str) -> None:
         """The only place where a job ends: its images stay, wait again, or are deleted."""
 
         def settle() -> bool:
@@ -292,18 +223,18 @@ class Jobs:
                     self.boxes.clear(ended.id)
             elif state != "refused":
                 self.boxes.give_back(job.id)
-            return bool(self.boxes.lesson(job.id))
+            return self._has_images(job)
 
-        can_retry = await self._on_disk(settle)
+        can_retry = await self.on_disk(settle)
         if state == "done":
             for other in self.jobs.values():
                 other.can_retry = False
         job.end(state, message)
         job.can_retry = can_retry
         self.metrics.jobs[state] += 1
-        await self._on_disk(lambda: self.records.save(replace(job)))
+        await self.on_disk(lambda: self.records.save(replace(job)))
         await self._forget_old()
-        await self._announce()
+        await self.announce()
 
     async def _forget_old(self) -> None:
         for job in [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]:
@@ -311,7 +242,7 @@ class Jobs:
             self.boxes.clear(job.id)
             self.records.forget(job)
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
@@ -322,17 +253,24 @@ class Jobs:
 
     async def events(self, job: Job) -> AsyncIterator[Job | None]:
         """The job whenever it has changed, until it has ended. None: it has not changed."""
-        yield job
-        while not job.has_ended:
-            changed = False
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
-                    await self._changed.wait()
-                    changed = True
-            yield job if changed else None
+        is_changed = True
+        while True:
+            is_last = job.has_ended
+            yield job if is_changed or is_last else None
+            if is_last:
+                return
+            is_changed = job.has_ended or await self._changes_soon()
+
+    async def _changes_soon(self) -> bool:
+        """Wait for a change, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
+                await self._changed.wait()
+                return True
+        return False
 
 
 def _waiting_message(sent: Digests, ready: Readiness) -> str:
     if not sent:
         return f"there is nothing to learn{': ' + ready.problem if ready.problem else ''}"
-    return f"{in_words(sent)} wait for the next lesson: {ready.problem}"
+    return f"kept for the next lesson: {in_words(sent)}; {ready.problem}"

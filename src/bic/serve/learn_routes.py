@@ -216,10 +216,10 @@ async def _check_images(uploads: list[Upload]) -> None:
     """Raise ApiError for the first image that cannot be decoded."""
     preprocessing = Preprocessing(channels=3, size=DEFAULT_SIZE)
 
-    def check(upload: Upload) -> None:
-        problem = decoded_into(empty_pixels(1, preprocessing), upload.content, preprocessing)
-        if problem is not None:
-            raise unreadable(upload.name, problem.reason)
+    def check() -> None:
+        for upload in uploads:
+            problem = decoded_into(empty_pixels(1, preprocessing), upload.content, preprocessing)
+            if problem is not None:
+                raise unreadable(upload.name, problem.reason)
 
-    for upload in uploads:
-        await asyncio.to_thread(check, upload)
+    await asyncio.to_thread(check)

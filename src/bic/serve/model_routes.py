@@ -11,7 +11,7 @@ from bic.model.versions import Root
 from bic.serve.context import Context, WithContext
 from bic.serve.documents import failures
 from bic.serve.failures import ApiError, no_model
-from bic.serve.pictures import MOST_PICTURES, pictures_of
+from bic.serve.pictures import MOST_PICTURES
 from bic.serve.schemas import (
     ClassesAnswer,
     ClassInfo,
@@ -102,7 +102,9 @@ async def thumbnail(
     number: Annotated[int, Path(ge=0, lt=MOST_PICTURES)],
 ) -> Response:
     """One of the images that the model keeps of a class, made small. See /v1/classes."""
-    pictures = await asyncio.to_thread(pictures_of, context.folder.path, class_id)
+    if not is_versioned(context.folder.path):
+        raise ApiError(404, "there is no such picture", "see /v1/classes")
+    pictures = await asyncio.to_thread(context.pictures.of_class, class_id)
     if number >= len(pictures):
         raise ApiError(404, "there is no such picture", "see /v1/classes")
     return Response(pictures[number], media_type="image/webp")

@@ -15,37 +15,46 @@ MAX_SIDE = 128  # pixels
 MAX_CLASSES = 2**31
 CACHED = 500  # classes
 
-_cache: OrderedDict[str, list[bytes]] = OrderedDict()
-_lock = Lock()
 
+class Pictures:
+    """Small pictures of the classes of a model folder. Those that were asked for last are kept."""
 
-def pictures_of(folder: Path, class_id: str) -> list[bytes]:
-    """Small pictures of a class of the live version, as WebP. None if there is no such class.
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._kept: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._lock = Lock()
 
-    `class_id` is the beginning of the checksum of the file with its images.
-    """
+    def of_class(self, class_id: str) -> list[bytes]:
+        """Pictures of a class of the live version, as WebP. None if there is no such class.
 
-    def read(root: Root) -> list[bytes]:
-        for record in live_version(folder, root).active:
-            if record.memory is not None and record.memory.sha256.startswith(class_id):
-                return _pictures(folder, record.memory)
-        return []
+        `class_id` is the beginning of the checksum of the file with its images.
+        """
 
-    return consistent(folder, read)
+        def read(root: Root) -> list[bytes]:
+            for record in live_version(self.folder, root).active:
+                if record.memory is not None and record.memory.sha256.startswith(class_id):
+                    return self._of_file(record.memory)
+            return []
 
+        return consistent(self.folder, read)
 
-def _pictures(folder: Path, file: StoredFile) -> list[bytes]:
-    with _lock:
-        if file.sha256 in _cache:
-            _cache.move_to_end(file.sha256)
-            return _cache[file.sha256]
-    table = parse_memory(read_stored(folder, file), MAX_CLASSES)
-    pictures: list[bytes] = []
-    for part, image in zip(table["part"].to_pylist(), table["image"], strict=True):
-        if part == TRAIN and len(pictures) < MOST_PICTURES:
-            pictures.append(small_picture(image.as_py(), MAX_SIDE))
-    with _lock:
-        _cache[file.sha256] = pictures
-        while len(_cache) > CACHED:
-            _cache.popitem(last=False)
-    return pictures
+    def clear(self) -> None:
+        """Forget all pictures: a class may have been retired."""
+        with self._lock:
+            self._kept.clear()
+
+    def _of_file(self, file: StoredFile) -> list[bytes]:
+        with self._lock:
+            if file.sha256 in self._kept:
+                self._kept.move_to_end(file.sha256)
+                return self._kept[file.sha256]
+        table = parse_memory(read_stored(self.folder, file), MAX_CLASSES)
+        pictures: list[bytes] = []
+        for part, image in zip(table["part"].to_pylist(), table["image"], strict=True):
+            if part == TRAIN and len(pictures) < MOST_PICTURES:
+                pictures.append(small_picture(image.as_py(), MAX_SIDE))
+        with self._lock:
+            self._kept[file.sha256] = pictures
+            while len(self._kept) > CACHED:
+                self._kept.popitem(last=False)
+        return pictures

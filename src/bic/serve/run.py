@@ -2,6 +2,7 @@
 
 import resource
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from bic.store.model_settings import first_learning, given, refuse_changes
 from bic.store.version_writer import README, UNFINISHED, WAITING
 
 BACKLOG = 2048
+SWITCH_SECONDS = 0.001
 MOST_FILES = 65536  # descriptors that are asked for
 
 
@@ -75,6 +77,8 @@ def serve(model: Path, options: ServeOptions, say: Callable[[str], None]) -> Non
     server = prepared(model, options)
     for line in greeting(server.address, server.token):
         say(line)
+    # Threads that run the network or a decoder get their turn back quickly while requests arrive.
+    sys.setswitchinterval(SWITCH_SECONDS)
     server.answer()
 
 

@@ -1,6 +1,7 @@
 """The version that answers now. A new one takes its place once it is loaded."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,9 +21,12 @@ class Serving:
     version that is replaced still answers the requests that began with it.
     """
 
-    def __init__(self, folder: ModelFolder, metrics: Metrics) -> None:
+    def __init__(
+        self, folder: ModelFolder, metrics: Metrics, on_change: Callable[[], None]
+    ) -> None:
         self.folder = folder
         self.metrics = metrics
+        self.on_change = on_change
         self.live: LiveModel | None = None
         self.problem: str | None = None  # why the present version could not be loaded
         self._lock = asyncio.Lock()
@@ -44,6 +48,7 @@ class Serving:
             if live is not None and live is not self.live:
                 self.metrics.num_loads += 1
                 self.live = live
+                self.on_change()
 
     def _load(self) -> LiveModel | None:
         return self.folder.live if is_versioned(self.folder.path) else None

@@ -1,0 +1,176 @@
+"""The queue of lessons without HTTP: events, records, and what a server finds when it starts."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.servers import pictures, test_pictures
+
+from bic import UserError, open_model
+from bic.serve import batching
+from bic.serve.batching import Predictor, Upload
+from bic.serve.job import MOST_JOBS, JobRecords, new_job
+from bic.serve.jobs import Jobs, Options
+from bic.serve.lesson_box import readiness
+from bic.serve.limits import Limits
+from bic.serve.metrics import Metrics
+from bic.serve.serving import Serving
+
+IMAGES = {
+    "a": [image for _, image in pictures("a", 3)],
+    "b": [image for _, image in pictures("b", 3)],
+}
+
+
+def queue(folder: Path) -> Jobs:
+    metrics = Metrics()
+    serving = Serving(open_model(folder / "shop"), metrics, lambda: None)
+    return Jobs(serving, folder / "state", Limits(), metrics)
+
+
+def test_the_last_event_is_never_lost(tmp_path: Path) -> None:
+    """Also if the job ends while its listener is busy with an earlier event."""
+
+    async def listen() -> list[str]:
+        jobs = queue(tmp_path)
+        job, _ = await jobs.submit(IMAGES, Options())
+        assert job is not None
+        events = jobs.events(job)
+        states = []
+        async for state in events:
+            assert state is not None
+            states.append(state.state)
+            if len(states) == 1:
+                await jobs.end(job, "failed", "no luck")
+        return states
+
+    assert asyncio.run(asyncio.wait_for(listen(), 10)) == ["queued", "failed"]
+
+
+def test_a_listener_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bic.serve.jobs.KEEP_ALIVE_SECONDS", 0.01)
+
+    async def listen() -> None:
+        jobs = queue(tmp_path)
+        job, _ = await jobs.submit(IMAGES, Options())
+        assert job is not None
+        events = jobs.events(job)
+        assert await anext(events) is job
+        assert await anext(events) is None
+        await events.aclose()
+
+    asyncio.run(listen())
+
+
+def test_a_server_that_starts_again_finds_its_jobs(tmp_path: Path) -> None:
+    async def first() -> str:
+        jobs = queue(tmp_path)
+        job, _ = await jobs.submit(IMAGES, Options(force=True))
+        assert job is not None
+        return job.id
+
+    async def second(job_id: str) -> Jobs:
+        jobs = queue(tmp_path)
+        await jobs.open()
+        job = jobs.find(job_id)
+        assert (job.state, job.can_retry, job.force) == ("failed", True, True)
+        return jobs
+
+    job_id = asyncio.run(first())
+    jobs = asyncio.run(second(job_id))
+    jobs.boxes.clear(job_id)
+
+    async def third() -> None:
+        jobs = queue(tmp_path)
+        await jobs.open()
+        assert not jobs.find(job_id).can_retry
+
+    asyncio.run(third())
+
+
+def test_images_of_a_forgotten_job_become_pending(tmp_path: Path) -> None:
+    async def start() -> None:
+        jobs = queue(tmp_path)
+        job, _ = await jobs.submit(IMAGES, Options())
+        assert job is not None
+        jobs.records.forget(job)
+        again = queue(tmp_path)
+        await again.open()
+        found = await again.pending()
+        assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "b": 3}
+
+    asyncio.run(start())
+
+
+def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    records = JobRecords(tmp_path)
+    job = new_job(["a"], 3)
+    records.save(job)
+    (tmp_path / "20260101-000000-abcdef.json").write_text("{")
+    (tmp_path / "20260101-000000-abcdee.json").write_text("[]")
+    (tmp_path / "other.json").write_bytes((tmp_path / f"{job.id}.json").read_bytes())
+    assert records.load() == [job]
+
+
+def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
+    async def fill() -> None:
+        jobs = queue(tmp_path)
+        for number in range(MOST_JOBS + 3):
+            job = new_job(["a"], number)
+            jobs.jobs[job.id] = job
+            await jobs.end(job, "failed", "no luck")
+        assert len(jobs.jobs) == MOST_JOBS
+        assert min(job.num_images for job in jobs.jobs.values()) == 3
+        assert len(jobs.records.load()) == MOST_JOBS
+
+    asyncio.run(fill())
+
+
+def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:
+    async def send() -> None:
+        jobs = queue(tmp_path)
+        await jobs.add_pending("a", IMAGES["a"])
+        for other in ("A", "a/b", ""):
+            with pytest.raises(UserError):
+                await jobs.add_pending(other, IMAGES["b"])
+        with pytest.raises(UserError):
+            await jobs.submit({"A": IMAGES["b"]}, Options())
+
+    asyncio.run(send())
+
+
+def test_readiness() -> None:
+    images = {"a": {"1", "2"}, "b": {"3"}}
+    first = readiness(images, set(), is_empty=True)
+    assert first.ready == ()
+    assert first.problem == "the first lesson needs two classes with 2 different images each"
+    later = readiness(images, set(), is_empty=False)
+    assert (later.ready, later.problem) == (("a",), "b needs 2 different images")
+    known = readiness(images, {"b"}, is_empty=False)
+    assert (known.ready, known.problem) == (("a", "b"), "")
+
+
+def test_a_single_caller_does_not_wait(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MAX_WAIT", 3600.0)
+
+    async def ask() -> None:
+        predictor = Predictor(Limits(), Metrics())
+        live = open_model(model).live
+        for image in test_pictures(3):
+            (found,) = await predictor.predict(live, [Upload("x.png", image)], top=1, threshold=0.0)
+            assert found.answer in live.model.classes
+        predictor.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_too_many_images_wait(model: Path) -> None:
+    async def ask() -> None:
+        predictor = Predictor(Limits(waiting_images=1), Metrics())
+        uploads = [Upload("x.png", image) for image in test_pictures(2)]
+        with pytest.raises(Exception, match="images are waiting") as failure:
+            await predictor.predict(open_model(model).live, uploads, top=1, threshold=0.0)
+        assert failure.value.status_code == 429
+        predictor.close()
+
+    asyncio.run(ask())
