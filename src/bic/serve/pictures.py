@@ -4,6 +4,9 @@ from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from bic.data.small_pictures import small_picture
 from bic.learn.memory import TRAIN
 from bic.learn.saved_learner import parse_memory
@@ -49,10 +52,12 @@ class Pictures:
                 self._kept.move_to_end(file.sha256)
                 return self._kept[file.sha256]
         table = parse_memory(read_stored(self.folder, file), MAX_CLASSES)
-        pictures: list[bytes] = []
-        for part, image in zip(table["part"].to_pylist(), table["image"], strict=True):
-            if part == TRAIN and len(pictures) < MOST_PICTURES:
-                pictures.append(small_picture(image.as_py(), MAX_SIDE))
+        trained = pc.equal(table["part"], TRAIN)
+        # Those that are trained on come first. An exact head has held-out images only.
+        images = pa.concat_tables([table.filter(trained), table.filter(pc.invert(trained))])
+        pictures = []
+        for image in images["image"][:MOST_PICTURES].to_pylist():
+            pictures.append(small_picture(image, MAX_SIDE))
         with self._lock:
             self._kept[file.sha256] = pictures
             while len(self._kept) > CACHED:
