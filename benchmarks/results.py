@@ -147,6 +147,19 @@ def field(runs: Sequence[Run]) -> str:
     return markdown_table(header, rows)
 
 
+def pretrained(runs: Sequence[Run]) -> str:
+    """Methods on the same features of a frozen backbone, in five steps."""
+    rows: list[Row] = []
+    for count in (2000, 8000):
+        own = [run for run in runs if run.plan["method_settings"].get("random_features") == count]
+        chosen = select(own, CIFAR, recipe="photos", step_sizes=FIVE_STEPS, method="ridge")
+        if chosen:
+            rows.append(row(f"**ridge**, {count:,} random features", chosen))
+    others = [run for run in runs if run.plan["method"] != "ridge"]
+    rows += method_rows(others, CIFAR, recipe="photos", step_sizes=FIVE_STEPS)
+    return markdown_table(steps_header(FIVE_STEPS), rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "five-steps": five_steps,
     "recipes": recipes,
@@ -154,6 +167,7 @@ TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "protocols": protocols,
     "glyphs": glyphs,
     "omniglot": omniglot,
+    "pretrained": pretrained,
 }
 
 
