@@ -74,7 +74,7 @@ def _class_info(summary: ClassSummary) -> ClassInfo:
     pictures = []
     if summary.memory is not None:
         address = f"/v1/classes/{summary.memory.sha256[:ID_LENGTH]}/thumbnails"
-        count = min(MOST_PICTURES, summary.kept - summary.held_out)
+        count = min(MOST_PICTURES, summary.kept)
         pictures = [f"{address}/{number}" for number in range(count)]
     return ClassInfo(
         name=summary.name,

@@ -5,7 +5,6 @@ from pathlib import Path
 from threading import Lock
 
 from bic.data.small_pictures import small_picture
-from bic.learn.memory import TRAIN
 from bic.learn.saved_learner import parse_memory
 from bic.model.version_files import consistent, live_version, read_stored
 from bic.model.versions import Root, StoredFile
@@ -49,10 +48,9 @@ class Pictures:
                 self._kept.move_to_end(file.sha256)
                 return self._kept[file.sha256]
         table = parse_memory(read_stored(self.folder, file), MAX_CLASSES)
-        pictures: list[bytes] = []
-        for part, image in zip(table["part"].to_pylist(), table["image"], strict=True):
-            if part == TRAIN and len(pictures) < MOST_PICTURES:
-                pictures.append(small_picture(image.as_py(), MAX_SIDE))
+        # Held-out images come last. Some methods keep no others.
+        images = table["image"][:MOST_PICTURES]
+        pictures = [small_picture(image.as_py(), MAX_SIDE) for image in images]
         with self._lock:
             self._kept[file.sha256] = pictures
             while len(self._kept) > CACHED:
