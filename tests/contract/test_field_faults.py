@@ -40,11 +40,13 @@ from torch import Tensor
 import bic
 from bic import METHODS, Dataset, Learning, RunConfig, UserError
 from bic.lab.planning import make_plan
+from bic.lab.run_data import open_for
 from bic.learn.lesson import Checkpoint
 from bic.learn.losses import Losses
 from bic.learn.methods import ALL
 from bic.learn.recipe import Recipe
 from bic.learn.train import fit
+from bic.progress import Progress
 from bic.settings import known_paths
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
@@ -354,7 +356,8 @@ def test_every_setting_can_be_set(method: str, dataset: Dataset) -> None:
     config = RunConfig(
         dataset="toy", steps=3, method=method, recipe=asked_recipe, method_settings=asked_settings
     )
-    learning = make_plan(config, dataset).learning
+    fitted = open_for(config, dataset, Progress("quiet"))
+    learning = make_plan(config, fitted).learning
     changed = leaves(asked_recipe)
     assert changed.keys() == set(known_paths(Recipe))
     assert leaves(learning.recipe.model_dump()) == changed
