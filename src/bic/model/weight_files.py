@@ -21,7 +21,6 @@ from bic.errors import UserError
 from bic.model.export import Exported
 from bic.model.export_module import (
     CHECKED,
-    Predictor,
     logit_difference,
     quiet_torch,
     random_inputs,
@@ -50,7 +49,7 @@ def export_weights(model: Model, folder: Path) -> Exported:
         raise UserError(f"{folder} exists already", "choose another folder")
     with quiet_torch():
         program = traced(model).run_decompositions({})
-    values = _weights(program, model)
+    values = _weights(program)
     config = _config(model, program)
     difference = 0.0
     for count in CHECKED:
@@ -104,14 +103,14 @@ def _config(model: Model, program: ExportedProgram) -> dict[str, Any]:
     }
 
 
-def _weights(program: ExportedProgram, model: Model) -> Tensors:
-    """The tensors that the operations use, by their names in the model."""
-    signature = program.graph_signature
-    known = Predictor(model).state_dict()
-    weights = {name: known[name] for name in _names(program).values() if name in known}
-    for name in signature.inputs_to_lifted_tensor_constants.values():
-        weights[name] = program.constants[name]
-    return {name: tensor.detach().clone() for name, tensor in weights.items()}
+def _weights(program: ExportedProgram) -> Tensors:
+    """The tensors that the operations use, by their names in the model.
+
+    Constants are tensors that a saved model does not have: they are computed when it is built.
+    """
+    known = {**program.state_dict, **program.constants}
+    names = [name for name in _names(program).values() if name != INPUT]
+    return {name: known[name].detach().clone() for name in names}
 
 
 def _names(program: ExportedProgram) -> dict[str, str]:
