@@ -6,7 +6,7 @@
 Clients send JPEGs over HTTP, one image per request and one request at a time. The bare forward pass
 classifies the same pixels, which are in memory: in batches of 32 for 32 clients, one by one for one
 client. Both take turns. The figures are medians over rounds. Clients, server and everything else
-share the machine. Use a quiet one. The ratio of CPU times is less disturbed by other programs.
+share the machine. Use a quiet one.
 
 With --versions, 32 clients predict while the server learns twice and rolls back once. Every answer
 must come from one version, and none may fail.
@@ -97,20 +97,17 @@ def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, 
     pixels = torch.cat([batch for batch, _ in plain_batches(image_set)])[:NUM_CLIENTS].clone()
     many: dict[str, list[float]] = {"bare": [], "served": []}
     single: dict[str, list[float]] = {"bare": [], "served": []}
-    cpu_ratios: list[float] = []
     batch_sizes: list[float] = []
     with Server(folder / "shop") as server:
         requests = [server.request(image) for image in encoded]
         for _ in range(rounds):
-            bare = bare_cost(model, pixels, seconds)
-            many["bare"].append(NUM_CLIENTS / bare.seconds)
+            many["bare"].append(NUM_CLIENTS / bare_seconds(model, pixels, seconds))
             before = server.counts()
             latencies = call(server, requests, NUM_CLIENTS, seconds)
             used = server.counts() - before
             many["served"].append(len(latencies) / seconds)
-            cpu_ratios.append(bare.cpu_seconds / NUM_CLIENTS / (used.cpu_seconds / used.images))
             batch_sizes.append(used.images / used.batches)
-            single["bare"].append(1000 * bare_cost(model, pixels[:1], seconds).seconds)
+            single["bare"].append(1000 * bare_seconds(model, pixels[:1], seconds))
             latencies = call(server, requests, 1, seconds)
             single["served"].append(1000 * statistics.median(latencies))
     median = statistics.median
@@ -120,7 +117,6 @@ def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, 
         "bare, images/s": round(median(many["bare"]), 1),
         "32 clients, images/s": round(median(many["served"]), 1),
         "ratio": round(median(ratios), 3),
-        "ratio of CPU times": round(median(cpu_ratios), 3),
         "images per batch": round(median(batch_sizes), 1),
         "one image bare, ms": round(median(single["bare"]), 2),
         "one client, ms": round(median(single["served"]), 2),
@@ -128,24 +124,17 @@ def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, 
     }
 
 
-class Cost(NamedTuple):
-    seconds: float
-    cpu_seconds: float
-
-
-def bare_cost(model: bic.Model, pixels: Tensor, seconds: float) -> Cost:
-    """The median time and the mean CPU time of a forward pass."""
+def bare_seconds(model: bic.Model, pixels: Tensor, seconds: float) -> float:
+    """The median time of a forward pass."""
     times = []
     with torch.no_grad():
         model.network(pixels)
         end = time.perf_counter() + seconds
-        cpu_start = time.process_time()
         while time.perf_counter() < end:
             start = time.perf_counter()
             model.network(pixels)
             times.append(time.perf_counter() - start)
-    cpu_seconds = (time.process_time() - cpu_start) / len(times)
-    return Cost(statistics.median(times), cpu_seconds)
+    return statistics.median(times)
 
 
 class Counts(NamedTuple):
@@ -153,7 +142,6 @@ class Counts(NamedTuple):
 
     batches: int
     images: int
-    cpu_seconds: float
 
     def __sub__(self, before: "Counts") -> "Counts":
         return Counts(*(now - then for now, then in zip(self, before, strict=True)))
@@ -198,12 +186,7 @@ class Server:
     def counts(self) -> Counts:
         text = httpx.get(self.address.join("/metrics")).text
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-        ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return Counts(
-            int(values["bic_batches_total"]),
-            int(values["bic_predicted_images_total"]),
-            sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
-        )
+        return Counts(int(values["bic_batches_total"]), int(values["bic_predicted_images_total"]))
 
 
 def call(server: Server, requests: list[bytes], num_clients: int, seconds: float) -> list[float]:

@@ -1,7 +1,10 @@
 """The queue of lessons without HTTP: events, records, and what a server finds when it starts."""
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from support.servers import pictures, test_pictures
@@ -16,10 +19,17 @@ from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
 from bic.serve.serving import Serving
 
+Value = TypeVar("Value")
 IMAGES = {
     "a": [image for _, image in pictures("a", 3)],
     "b": [image for _, image in pictures("b", 3)],
 }
+
+
+def run(work: Coroutine[Any, Any, Value]) -> Value:
+    """Run work in a thread of its own: tests in a browser keep a loop in the main thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def queue(folder: Path) -> Jobs:
@@ -44,7 +54,7 @@ def test_the_last_event_is_never_lost(tmp_path: Path) -> None:
                 await jobs.end(job, "failed", "no luck")
         return states
 
-    assert asyncio.run(asyncio.wait_for(listen(), 10)) == ["queued", "failed"]
+    assert run(asyncio.wait_for(listen(), 60)) == ["queued", "failed"]
 
 
 def test_a_listener_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +69,7 @@ def test_a_listener_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert await anext(events) is None
         await events.aclose()
 
-    asyncio.run(listen())
+    run(listen())
 
 
 def test_a_server_that_starts_again_finds_its_jobs(tmp_path: Path) -> None:
@@ -76,8 +86,8 @@ def test_a_server_that_starts_again_finds_its_jobs(tmp_path: Path) -> None:
         assert (job.state, job.can_retry, job.force) == ("failed", True, True)
         return jobs
 
-    job_id = asyncio.run(first())
-    jobs = asyncio.run(second(job_id))
+    job_id = run(first())
+    jobs = run(second(job_id))
     jobs.boxes.clear(job_id)
 
     async def third() -> None:
@@ -85,7 +95,7 @@ def test_a_server_that_starts_again_finds_its_jobs(tmp_path: Path) -> None:
         await jobs.open()
         assert not jobs.find(job_id).can_retry
 
-    asyncio.run(third())
+    run(third())
 
 
 def test_images_of_a_forgotten_job_become_pending(tmp_path: Path) -> None:
@@ -99,7 +109,7 @@ def test_images_of_a_forgotten_job_become_pending(tmp_path: Path) -> None:
         found = await again.pending()
         assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "b": 3}
 
-    asyncio.run(start())
+    run(start())
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -123,7 +133,7 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
         assert min(job.num_images for job in jobs.jobs.values()) == 3
         assert len(jobs.records.load()) == MOST_JOBS
 
-    asyncio.run(fill())
+    run(fill())
 
 
 def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:
@@ -136,7 +146,7 @@ def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:
         with pytest.raises(UserError):
             await jobs.submit({"A": IMAGES["b"]}, Options())
 
-    asyncio.run(send())
+    run(send())
 
 
 def test_readiness() -> None:
@@ -161,7 +171,7 @@ def test_a_single_caller_does_not_wait(model: Path, monkeypatch: pytest.MonkeyPa
             assert found.answer in live.model.classes
         predictor.close()
 
-    asyncio.run(asyncio.wait_for(ask(), 60))
+    run(asyncio.wait_for(ask(), 60))
 
 
 def test_too_many_images_wait(model: Path) -> None:
@@ -173,4 +183,4 @@ def test_too_many_images_wait(model: Path) -> None:
         assert failure.value.status_code == 429
         predictor.close()
 
-    asyncio.run(ask())
+    run(ask())

@@ -60,10 +60,18 @@ def test_silent_connections_and_slow_bodies_end(model: Path, tmp_path: Path) -> 
     with serving(model, state=tmp_path, limits=limits) as served:
         silent = socket.create_connection(served.place, timeout=10)
         slow = socket.create_connection(served.place, timeout=10)
-        with silent, slow:
+        second = socket.create_connection(served.place, timeout=10)
+        with silent, slow, second:
+            second.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += second.recv(4000)
+            assert answer.startswith(b"HTTP/1.1 200")
+            second.sendall(b"GET /hea")  # and no more
             head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1"
             slow.sendall(head.encode())
             assert slow.recv(100).startswith(b"HTTP/1.1 408")
             silent.sendall(b"GET /health HT")
             assert silent.recv(100) == b""  # closed
+            assert second.recv(100) == b""
         assert answer_seconds(served) < 5

@@ -22,7 +22,7 @@ from bic.serve.run import ServeOptions, StoppableServer, prepared
 from support.taught import SETTINGS, images_of, learn, test_images, toy_model
 
 Files = list[tuple[str, tuple[str, bytes]]]
-SECONDS = 60.0  # that a lesson may take on a busy machine
+SECONDS = 150.0  # that a lesson may take on a busy machine
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Served:
         headers = dict(options.pop("headers", {}))
         if token is not None:
             headers["Authorization"] = f"Bearer {self.token if token == 'its own' else token}"
-        return httpx.Client(base_url=self.address, headers=headers, timeout=60, **options)
+        return httpx.Client(base_url=self.address, headers=headers, timeout=120, **options)
 
     @property
     def place(self) -> tuple[str, int]:
