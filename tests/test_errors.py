@@ -160,6 +160,10 @@ def test_settings_in_remedies_exist() -> None:
         "again",
         "images",
         "int8",
+        "host",
+        "new_token",
+        "port",
+        "state",
         "safetensors",
     }
     names = set()
