@@ -37,6 +37,7 @@ class Row(NamedTuple):
     mirrored: bool
 
 
+# A lesson has a few hundred images; a data set has thousands, which the decode pool decodes.
 ROWS = (
     Row(Case("lite2", "lite2", 224, 500, 375), "bfloat16", True),
     Row(Case("lite2", "lite2", 224, 500, 375), "bfloat16", False),
@@ -48,7 +49,7 @@ ROWS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--images", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)

@@ -29,7 +29,11 @@ Rows = Mapping[bytes, Row]
 PLAIN = b"\0"  # the last byte of a key: the image as it is, or mirrored
 MIRRORED = b"\1"
 KEY_BYTES = 33
-BATCH_SIZE = 128  # images that are decoded at once
+BATCH_SIZE = 128  # images that are decoded at once, by the decode pool
+# Fewer images are decoded by threads: starting the pool takes as long as computing the features of
+# a few hundred photographs.
+FEW_IMAGES = 2048
+SMALL_BATCH_SIZE = 32
 KEPT_AT_ONCE = 2048  # images; so much is lost at most if the process is killed
 
 
@@ -121,7 +125,8 @@ def computed_features(
             values[index, place] = found[keys[index] + flag]
     title = "computing features"
     with progress.task(title, len(images), done=len(known)) as task:
-        computing = _Computing(network, mirrored, precision, task)
+        batch_size = SMALL_BATCH_SIZE if len(missing) < FEW_IMAGES else BATCH_SIZE
+        computing = _Computing(network, mirrored, precision, batch_size, task)
         for start in range(0, len(missing), KEPT_AT_ONCE):
             part = missing[start : start + KEPT_AT_ONCE]
             computed, good = computing.rows(images.select(part))
@@ -142,10 +147,13 @@ def computed_features(
 class _Computing:
     """The forward passes of a frozen network."""
 
-    def __init__(self, network: Network, mirrored: bool, precision: str, task: Task) -> None:
+    def __init__(
+        self, network: Network, mirrored: bool, precision: str, batch_size: int, task: Task
+    ) -> None:
         self.network = network.eval()
         self.mirrored = mirrored
         self.precision = precision
+        self.batch_size = batch_size
         self.task = task
 
     @torch.no_grad()
@@ -153,7 +161,7 @@ class _Computing:
         """Features [readable, 1 or 2, num_features] of images, and the images' indices."""
         parts = []
         places = []
-        for pixels, indices in plain_batches(images, BATCH_SIZE):
+        for pixels, indices in plain_batches(images, self.batch_size):
             parts.append(self._features(pixels))
             places.append(torch.from_numpy(indices))
             self.task.advance(len(indices))
