@@ -114,7 +114,7 @@ def test_saving_leaves_nothing_if_it_fails(tmp_path: Path, monkeypatch: pytest.M
 def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere does not exist; give a folder that bic has"):
         Model.load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="holds no model; give a folder that a complete bic run"):
+    with pytest.raises(UserError, match="holds no model; give a folder that bic learn, a complete"):
         Model.load(tmp_path)
 
 

@@ -27,6 +27,7 @@ def test_expected_time(seconds: float | None, line: str) -> None:
         num_left_out=0,
         seconds=seconds,
         num_bytes=2_000_000,
+        work="training",
         epochs_done=0,
     )
     assert list(expectation_lines(expected))[-1] == line

@@ -17,9 +17,10 @@ MAX_IMAGES = 10_000  # one number is fitted: more images would not change it
 MAX_LOGITS = 2**24  # logits that are stored; with many classes fewer images are used
 FEWEST_IMAGES = 500  # that are used however many classes there are
 CHUNK = 2**20  # logits in double precision at a time
-# The pull towards a temperature of 1 counts as much as this number of images. It is that of a prior
-# under which the logarithm of the temperature has a standard deviation of about 1/2.
-PULL = 4.0
+# The pull towards a temperature of 1 is that of a prior under which the logarithm of the
+# temperature has a standard deviation of 1/5: PULL is 1 / (1/5)². On models of CIFAR-100 classes
+# with 20 to 160 held-out images, the cross-entropy on other images is lowest near this value.
+PULL = 25.0
 MAX_ITERATIONS = 200
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bic import files
-from bic.errors import BicError, InUseError, LostError, UserError
+from bic.errors import InUseError, LostError, UserError
 from bic.model.version_files import (
     MAX_BYTES,
     has_lost_root,
@@ -79,8 +79,10 @@ def writing(folder: Path) -> Iterator[None]:
             stack.enter_context(files.locked(folder))
         except InUseError as error:
             raise InUseError(error.problem, IN_USE) from error
-        except BicError as error:
-            raise type(error)(error.problem, NOT_WRITABLE) from error
+        except LostError as error:
+            raise LostError(error.problem, REPEAT) from error
+        except UserError as error:
+            raise UserError(error.problem, NOT_WRITABLE) from error
         except OSError as error:
             raise files.file_error(error, f"cannot lock {folder}", NOT_WRITABLE) from error
         _refuse_links(folder)
