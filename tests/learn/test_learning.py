@@ -18,7 +18,7 @@ from bic.settings import known_paths
 def test_every_recipe_is_known_by_its_name() -> None:
     for name, recipe in RECIPES.items():
         assert recipe.name == name
-        assert Learning(recipe=name).recipe == recipe
+        assert Learning(method="bic", recipe=name).recipe == recipe
 
 
 def test_a_recipe_can_be_a_name_a_mapping_or_an_object() -> None:
