@@ -165,7 +165,7 @@ def test_interrupted_command_says_how_to_continue(
     assert outcome.code == 130
     assert outcome.err == "bic: stopped; run the same command again to continue\n"
     with pytest.raises(
-        UserError, match=r"here holds no model; give a folder that a complete bic run"
+        UserError, match=r"here holds no model; give a folder that bic learn, a complete bic run"
     ):
         Model.load("here")
 

@@ -18,7 +18,7 @@ from bic.settings import known_paths
 def test_every_recipe_is_known_by_its_name() -> None:
     for name, recipe in RECIPES.items():
         assert recipe.name == name
-        assert Learning(recipe=name, method="bic-means").recipe == recipe
+        assert Learning(recipe=name, method="bic").recipe == recipe
 
 
 def test_on_a_frozen_backbone_the_default_is_ridge_which_keeps_held_out_images_only() -> None:

@@ -4,7 +4,7 @@ Distillation has a higher temperature than in bic. On a split of Omniglot this k
 better, and on a split of CIFAR-100 it made no difference.
 
 With thousands of classes, λ leaves the classification loss so little weight that the rows of new
-classes stay random, and weight decay shrinks those of old ones. `undo_lambda` prevents this.
+classes learn little, and weight decay shrinks those of old ones. `undo_lambda` prevents this.
 """
 
 from dataclasses import replace
