@@ -1,6 +1,8 @@
 """Saved models: every kind of answer survives saving, and older formats can still be read."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +154,16 @@ def test_model_of_an_earlier_version_can_be_saved_in_the_present_format(
     model = Model.load(OLD_RUNS / name)
     model.save(tmp_path / "model")
     assert_same_model(Model.load(tmp_path / "model"), model)
+
+
+def test_loading_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
+    """Such as torch's compiler, which some operations on the meta device import."""
+    made_model("ridge").save(tmp_path / "m")
+    code = "import sys, bic; bic.Model.load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False\n"

@@ -168,11 +168,11 @@ def _network(
     # on which a training in another thread depends.
     with torch.device("meta"):
         network = build(num_features if is_tried else None)
-        network.head.grow(num_classes)
+        network.head.make_room(num_classes)
     refuse_other_tensors(state, network.state_dict(), backbone)
     if configs:  # models of transformers have buffers that are in no file
         network = build(num_features)
-        network.head.grow(num_classes)
+        network.head.make_room(num_classes)
     else:
         network.to_empty(device="cpu")
     network.load_state_dict(state)

@@ -35,6 +35,14 @@ class Head(nn.Module):
             rows = torch.empty(num_new, *old.shape[1:], device=old.device).uniform_(-bound, bound)
             setattr(self, name, nn.Parameter(torch.cat([old.detach(), rows])))
 
+    def make_room(self, num_classes: int) -> None:
+        """Rows without values, which are loaded next.
+
+        Growing on the meta device would import parts of torch that take two seconds to import.
+        """
+        self.weight = nn.Parameter(torch.empty(num_classes, self.weight.shape[1]))
+        self.bias = nn.Parameter(torch.empty(num_classes))
+
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight, self.bias)
 
