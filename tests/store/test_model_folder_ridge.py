@@ -8,6 +8,7 @@ import safetensors.numpy
 from support.taught import images_of, learn, probabilities, test_images, toy_model
 
 from bic import Learner, Learning, ModelFolder, UserError, open_model
+from bic.data.images import array_set
 from bic.model.version_files import live_version, read_root
 
 MOMENTS = "moments.safetensors"
@@ -125,3 +126,20 @@ def test_a_learner_is_saved_with_its_moments_in_double_precision(tmp_path: Path)
     (tmp_path / "saved" / MOMENTS).unlink()
     with pytest.raises(UserError, match=r"moments\.safetensors"):
         Learner.load(tmp_path / "saved")
+
+
+def test_none_of_these_is_an_image_far_from_all_class_means(tmp_path: Path) -> None:
+    model = taught(tmp_path / "m", "abc")
+    assert model.model.calibration is not None
+    means = model.model.answer.means
+    np.testing.assert_allclose(np.linalg.norm(means.numpy(), axis=1), 1, rtol=1e-5)
+    images, names = test_images()
+    outputs = model.model.outputs(array_set(images, np.zeros(len(images), np.int64)).pixels)
+    features = outputs.features.detach().numpy()
+    cosines = features @ means.numpy().T / np.linalg.norm(features, axis=1, keepdims=True)
+    expected = (1 + cosines.max(axis=1)) / 2 >= model.model.threshold(0.1)
+    answers = model.predict(images, reject=0.1)
+    assert [answer is not None for answer in answers] == expected.tolist()
+    is_known = np.isin(names, list("abc"))
+    rejected = ~expected
+    assert rejected[~is_known].mean() > rejected[is_known].mean() + 0.1

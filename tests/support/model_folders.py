@@ -60,7 +60,8 @@ def answer_for(kind: str, backbone: str, preprocessing: Preprocessing) -> Answer
     if kind == "ridge":
         expansion = RandomFeatures(num_features, 10, seed=3)
         weight = torch.randn(len(CLASSES), num_features + 10)
-        return RidgeHead(expansion, weight, torch.randn(len(CLASSES)), penalty=0.1)
+        means = torch.nn.functional.normalize(torch.randn(len(CLASSES), num_features), dim=1)
+        return RidgeHead(expansion, weight, torch.randn(len(CLASSES)), means, penalty=0.1)
     if kind == "head and means":
         return HeadAndMeans(
             torch.randn(len(CLASSES), num_features),

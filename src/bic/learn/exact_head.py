@@ -3,6 +3,7 @@
 import os
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bic.data.images import ImageSet
@@ -62,7 +63,9 @@ def exact_head(
         head = regression.chosen_head(expansion(features), labels, penalty)
     else:
         head = regression.head(penalty or DEFAULT_PENALTY)
-    return RidgeHead(expansion, head.weight, head.bias, head.penalty).to(network.device)
+    means = F.normalize(moments.means[:, : network.num_features], dim=1).float()
+    answer = RidgeHead(expansion, head.weight, head.bias, means, penalty=head.penalty)
+    return answer.to(network.device)
 
 
 def _features(lesson: Lesson, model: Model, images: ImageSet) -> tuple[Tensor, Tensor]:

@@ -70,10 +70,18 @@ class Answer(nn.Module):
 
     kind: ClassVar[str]
     uses_head: ClassVar[bool] = True  # False: the network's head is not trained
+    is_certain_by_features: ClassVar[bool] = False  # not by probabilities
     correction: Correction | None = None
     teacher_correction: Correction | None = None
 
     def forward(self, outputs: Outputs) -> Tensor:
+        raise NotImplementedError
+
+    def certainty(self, features: Tensor) -> Tensor:
+        """How certain it is that images belong to one of the classes: [batch], in 0..1.
+
+        Only an answer that `is_certain_by_features` has this.
+        """
         raise NotImplementedError
 
     def description(self) -> dict[str, Any]:
@@ -142,25 +150,42 @@ class RetrainedHead(Answer):
 class RidgeHead(Answer):
     """The exact head: a linear map of random features. weight [classes, dim], bias [classes].
 
-    `penalty` is the ridge that the head was solved with; it is recorded and not used here.
+    `means` [classes, num_features] are class means of length 1, or zeros for a class without
+    images. An image that is far from all of them belongs to none of the classes. On images of
+    unknown classes this was a better guess than the probabilities. `penalty` is the ridge that the
+    head was solved with; it is recorded and not used here.
     """
 
     kind = "ridge"
     uses_head = False
+    is_certain_by_features = True
     weight: Tensor
     bias: Tensor
+    means: Tensor
 
     def __init__(
-        self, expansion: RandomFeatures, weight: Tensor, bias: Tensor, penalty: float
+        self,
+        expansion: RandomFeatures,
+        weight: Tensor,
+        bias: Tensor,
+        means: Tensor,
+        *,
+        penalty: float,
     ) -> None:
         super().__init__()
         self.expansion = expansion
         self.penalty = penalty
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
+        self.register_buffer("means", means)
 
     def forward(self, outputs: Outputs) -> Tensor:
         return F.linear(self.expansion(outputs.features), self.weight, self.bias)
+
+    def certainty(self, features: Tensor) -> Tensor:
+        """The cosine to the nearest class mean, mapped from −1..1 to 0..1."""
+        nearest = cosines(features, self.means).amax(dim=1)
+        return ((1 + nearest) / 2).clamp(0, 1)
 
     def description(self) -> dict[str, Any]:
         return {

@@ -199,7 +199,10 @@ def _answer(described: AnswerDescription, state: Tensors, model: Model, *, trust
         weight = _of_shape(state["weight"], (shape[0], num_features + described.random_features))
         bias = _of_shape(state["bias"], shape[:1])
         expansion = RandomFeatures(num_features, described.random_features, described.seed)
-        return RidgeHead(expansion, weight.clone(), bias.clone(), described.penalty)
+        means = _of_shape(state["means"], shape)
+        return RidgeHead(
+            expansion, weight.clone(), bias.clone(), means.clone(), penalty=described.penalty
+        )
     if described.kind == HeadAndMeans.kind:
         has_previous = any(name.startswith(PREVIOUS) for name in state)
         return HeadAndMeans(

@@ -32,14 +32,17 @@ def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> Calibrati
     there are no images that can be read.
     """
     images = _bounded(held_out, len(model.classes))
-    logits, labels = _final_logits(model, images, progress)
+    logits, labels, by_features = _final_logits(model, images, progress)
     if not len(labels):
         raise UserError(
             "there are no held-out images to calibrate the model on",
             "use a method and a memory that hold images out",
         )
     temperature = fit_temperature(logits, labels)
-    certainties = certainty(torch.softmax(logits / temperature, dim=1)).sort().values
+    if model.answer.is_certain_by_features:
+        certainties = by_features.sort().values
+    else:
+        certainties = certainty(torch.softmax(logits / temperature, dim=1)).sort().values
     kept = np.linspace(0, len(certainties) - 1, min(len(certainties), MAX_CERTAINTIES))
     chosen = certainties[torch.from_numpy(kept.round().astype(np.int64))]
     return Calibration(temperature, tuple(chosen.tolist()), len(labels))
@@ -55,21 +58,29 @@ def _bounded(images: ImageSet, num_classes: int) -> ImageSet:
     return images.select(by_class[spaced])
 
 
-def _final_logits(model: Model, images: ImageSet, progress: Progress) -> tuple[Tensor, Tensor]:
-    """Final logits [readable images, classes] and labels, of all processes."""
+def _final_logits(
+    model: Model, images: ImageSet, progress: Progress
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Final logits [readable images, classes], labels and certainties, of all processes.
+
+    The certainties are those of the model as it is, before it is calibrated.
+    """
     num_classes = len(model.classes)
     num_images = len(world().share(images.everything))
     logits = torch.empty(num_images, num_classes)
     labels = torch.empty(num_images, dtype=torch.int64)
+    certainties = torch.empty(num_images)
     count = 0
     with progress.task("calibrating", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=num_classes):
             rows = slice(count, count + len(indices))
-            logits[rows] = model.logits(pixels)[1]
+            judged = model.judged(pixels)
+            logits[rows] = judged.final
+            certainties[rows] = judged.certainty
             labels[rows] = torch.from_numpy(images.labels[indices])
             count += len(indices)
             task.advance(len(indices))
-    return gathered(logits[:count]), gathered(labels[:count])
+    return gathered(logits[:count]), gathered(labels[:count]), gathered(certainties[:count])
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:

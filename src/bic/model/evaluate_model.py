@@ -13,7 +13,6 @@ from bic.data.batches import plain_batches
 from bic.data.decode_pool import decoding, default_processes
 from bic.data.images import ImageSet, Indices
 from bic.errors import UserError
-from bic.model.certainty import certainty
 from bic.model.evaluation import (
     MAX_CONFUSIONS,
     MAX_MISTAKES,
@@ -103,8 +102,7 @@ def _answers(model: Model, images: ImageSet, progress: Progress) -> Answers:
     processes = default_processes(model.network.device.type) if images.is_decoded else 0
     with decoding(processes), progress.task("evaluating", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=num_classes):
-            final = model.logits(pixels)[1]
-            probabilities = model.probabilities(final)
+            final, probabilities, certain = model.judged(pixels)
             confidence, predicted = probabilities.max(dim=1)
             uncalibrated = torch.softmax(final, dim=1).amax(dim=1)
             best = final.topk(min(5, num_classes), dim=1).indices.cpu().numpy()
@@ -113,7 +111,7 @@ def _answers(model: Model, images: ImageSet, progress: Progress) -> Answers:
                 predicted=predicted.cpu().numpy(),
                 uncalibrated=uncalibrated.cpu().numpy(),
                 confidence=confidence.cpu().numpy(),
-                certainty=certainty(probabilities).cpu().numpy(),
+                certainty=certain.cpu().numpy(),
                 in_top5=(best == images.labels[indices, None]).any(axis=1),
             )
             parts.append(part)

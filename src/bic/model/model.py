@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from bic.model.export import Exported
 
 Tensors = dict[str, Tensor]
+
+
+class Judged(NamedTuple):
+    """What a model says about a batch of images."""
+
+    final: Tensor  # logits [batch, classes]
+    probabilities: Tensor  # [batch, classes]
+    certainty: Tensor  # that an image belongs to one of the classes: [batch], in 0..1
 
 
 class Model:
@@ -90,11 +98,35 @@ class Model:
         Without a trained head, the raw logits are the final ones.
         Raises UserError if they are not finite, as those of extreme weights.
         """
+        outputs = self.outputs(images)
+        return self._raw_and_final(outputs)
+
+    @torch.no_grad()
+    def judged(self, images: Tensor | npt.NDArray[Any]) -> Judged:
+        """Final logits, probabilities and certainty of pixels [batch, channels, size, size].
+
+        Raises UserError as `logits` does.
+        """
+        if not self.answer.is_certain_by_features:
+            final = self.logits(images)[1]
+            probabilities = self.probabilities(final)
+            return Judged(final, probabilities, certainty(probabilities))
+        outputs = self.outputs(images)
+        final = self._raw_and_final(outputs)[1]
+        certain = self.answer.certainty(outputs.features)
+        return Judged(final, self.probabilities(final), certain)
+
+    @torch.no_grad()
+    def outputs(self, images: Tensor | npt.NDArray[Any]) -> Outputs:
+        """What the network makes of pixels, in evaluation mode."""
         self.network.eval()
         images = torch.as_tensor(images, device=self.network.device)
         features = self.network.features(images)
-        raw = self.network.head_logits(features)
-        final = self.answer(Outputs(images, features, raw))
+        return Outputs(images, features, self.network.head_logits(features))
+
+    def _raw_and_final(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        raw = outputs.logits
+        final = self.answer(outputs)
         if not torch.isfinite(final).all():
             raise UserError(
                 "the model's logits are NaN or infinite",
@@ -127,11 +159,16 @@ class Model:
             best = self.predict_logits(images).argmax(axis=1)
             return [self.classes[position] for position in best]
         threshold = self.threshold(reject)
-        probabilities = self.predict_proba(images)
-        certainties = certainty(torch.from_numpy(probabilities)).tolist()
-        answers: list[str | None] = []
-        for position, value in zip(probabilities.argmax(axis=1), certainties, strict=True):
-            answers.append(self.classes[position] if value >= threshold else None)
+        image_set = as_model_input(images, self.preprocessing)
+        answers: list[str | None] = [None] * len(image_set)
+        with decoding(default_processes("cpu") if image_set.is_decoded else 0):
+            for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):
+                judged = self.judged(pixels)
+                best = judged.final.argmax(dim=1).tolist()
+                certain = judged.certainty.tolist()
+                for index, position, value in zip(indices.tolist(), best, certain, strict=True):
+                    if value >= threshold:
+                        answers[index] = self.classes[position]
         return answers
 
     def predict_proba(self, images: Images) -> npt.NDArray[np.float32]:

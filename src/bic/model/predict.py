@@ -16,7 +16,6 @@ from bic.data.image_files import File
 from bic.data.images import ImageSet
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
-from bic.model.certainty import certainty
 from bic.model.model import Model
 from bic.progress import Progress
 
@@ -145,11 +144,9 @@ class Scores(NamedTuple):
 
 def ranked(model: Model, pixels: Tensor, top: int) -> Iterator[Scores]:
     """The `top` classes of each image of a batch [n, channels, size, size], in order."""
-    probabilities = model.probabilities(model.logits(pixels)[1])
-    best = probabilities.topk(top)
-    rows = zip(
-        best.indices.tolist(), best.values.tolist(), certainty(probabilities).tolist(), strict=True
-    )
+    judged = model.judged(pixels)
+    best = judged.probabilities.topk(top)
+    rows = zip(best.indices.tolist(), best.values.tolist(), judged.certainty.tolist(), strict=True)
     for positions, values, certain in rows:
         classes = tuple(model.classes[position] for position in positions)
         yield Scores(classes, tuple(values), certain)

@@ -14,7 +14,7 @@ WEIGHTS = "weights.safetensors"
 MOMENTS = "moments.safetensors"
 # Tensors with a row for each class. The scatter in the moments is a sum over all images of all
 # classes; the part of one class cannot be taken out of it.
-ROWS = {WEIGHTS: ("answer.weight", "answer.bias"), MOMENTS: ("counts", "means")}
+ROWS = {WEIGHTS: ("answer.weight", "answer.bias", "answer.means"), MOMENTS: ("counts", "means")}
 
 
 def without_rows(folder: Path, version: Version, positions: Sequence[int]) -> dict[str, StoredFile]:
