@@ -55,6 +55,21 @@ def test_int8_uses_the_held_out_images_or_others(bic: Command, shop: Path, tmp_p
             assert f"% of {count} held-out images are right, a drop of" in second
 
 
+def test_a_frozen_model_as_int8_and_as_weights(bic: Command, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos")
+    settings = ["--backbone", "lite0", "--image-size", "32", "--random-features", "20", "--quiet"]
+    assert bic("learn", "frozen", "photos/train", *settings).code == 0
+    outcome = bic("export", "frozen", "int8.onnx", "--int8")
+    if outcome.code == 2:  # random photos: one image may change its class
+        assert_refused(outcome, "accuracy on 4 held-out images by", "leave out --int8")
+    else:
+        assert "% of 4 held-out images are right" in outcome.out
+    outcome = bic("export", "frozen", "weights", "--safetensors")
+    assert outcome.out.startswith("weights: 4 classes")
+    name = min(path.name for path in (tmp_path / "photos/train").iterdir())
+    assert bic("retire", "frozen", name).out == f"retired {name}: 1 kept image deleted\n"
+
+
 def test_safetensors(bic: Command, tmp_path: Path) -> None:
     made_model().save(tmp_path / "plain")
     outcome = bic("export", "plain", "weights", "--safetensors")

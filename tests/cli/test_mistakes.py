@@ -50,6 +50,7 @@ RUN_MISTAKES = [
     ("--stepz 5", "Did you mean --steps? Or see bic run --help"),
     ("--epochs 0", "epochs must be greater than or equal to 1, got 0"),
     ("--epochs many", "many"),
+    ("--method ridge --random-features 99999", "change --random-features"),
     ("--held-out 1.5", "held_out must be less than 1, got 1.5"),
     ("--memory 19", "(20 images for 10 classes), got 19; raise --memory"),
     ("--memory 500B", "bytes for 10 classes), got 500; raise --memory"),

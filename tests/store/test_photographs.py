@@ -89,6 +89,24 @@ def test_arrays_can_be_photographs(tmp_path: Path) -> None:
     assert suited_to_photographs({}, source, reader, Said()) == {"recipe": "photos"}
 
 
+@pytest.mark.parametrize(("side", "expected"), [(96, {"recipe": "photos"}), (95, {})])
+def test_lists_of_paths_can_be_photographs(
+    tmp_path: Path, side: int, expected: dict[str, Any]
+) -> None:
+    folder = write_images(tmp_path / "photos", side=side)
+    paths = sorted(str(path) for path in folder.glob("*/*.png"))
+    reader = NewImagesReader(keep_files=True, progress=Said())
+    source = source_of(paths, ["a"] * 4 + ["b"] * 4)
+    assert suited_to_photographs({}, source, reader, Said()) == expected
+
+
+def test_pillow_images_of_several_sizes_can_be_photographs() -> None:
+    images = [Image.new("RGB", (100 + place, 120)) for place in range(4)]
+    reader = NewImagesReader(keep_files=True, progress=Said())
+    source = source_of(images, ["a", "a", "b", "b"])
+    assert suited_to_photographs({}, source, reader, Said()) == {"recipe": "photos"}
+
+
 @pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 def test_a_model_of_photographs_learns_and_predicts(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "photos", side=96, per_class=6)

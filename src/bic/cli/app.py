@@ -60,7 +60,11 @@ def as_flag(name: str, value: str | None) -> str:
     ('--held-out 0.2', '--memory')
     >>> as_flag("recipe.learning_rate", None), as_flag("recipe.image_size", "32")
     ('recipe.learning_rate (--set recipe.learning_rate=VALUE)', '--set recipe.image_size=32')
+    >>> as_flag("method_settings.random_features", None)
+    '--random-features'
     """
+    if name == "method_settings.random_features":  # the one setting of a method with a flag
+        name = "random_features"
     if "." in name or name in WITHOUT_FLAG:
         if value is None:
             return f"{name} (--set {name}=VALUE)"

@@ -34,13 +34,14 @@ def retire(
 
     Example: `bic retire shop cup`
     """
+    from bic.store.learn_report import counted
     from bic.store.upkeep import retire as retire_classes
     from bic.store.version_writer import require_versions, writing
 
     require_versions(model)
     with writing(model):
         num_images = retire_classes(model, names)
-    print(f"retired {', '.join(names)}: {num_images:,} kept images deleted")
+    print(f"retired {', '.join(names)}: {counted(num_images, 'kept image')} deleted")
 
 
 @app.command

@@ -59,6 +59,8 @@ def reading(path: Path) -> Iterator[None]:
     """Turn any exception into a UserError that names `path`: a foreign file can fail in any way."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"can't read {path} ({reason})", "save or download it again") from error

@@ -178,8 +178,7 @@ class NewImagesReader:
         num_bad = 0
         for index, file in enumerate(files):
             try:
-                source = file if isinstance(file, str) else io.BytesIO(read(file))
-                with Image.open(source, formats=FORMATS) as image:
+                with _opened(file) as image:
                     modes.add(image.mode)
                     sides.update(image.size)
                     shorter.append(min(image.size))
@@ -200,10 +199,22 @@ class NewImagesReader:
 
 
 def side_of(images: ImageSet) -> int | None:
-    """The shorter side of images in memory."""
-    if images.pixels is None or images.pixels.ndim < 4:
-        return None
-    return min(images.pixels.shape[2:])
+    """The shorter side: of half of the images it is this or more. None for vectors.
+
+    Files are opened, but not decoded.
+    """
+    if images.pixels is not None:
+        return min(images.pixels.shape[2:]) if images.pixels.ndim == 4 else None
+    shorter = []
+    for file in images.files or ():
+        with _opened(file) as image:
+            shorter.append(min(image.size))
+    return int(np.median(shorter)) if shorter else None
+
+
+def _opened(file: File) -> Image.Image:
+    source = file if isinstance(file, str) else io.BytesIO(read(file))
+    return Image.open(source, formats=FORMATS)
 
 
 def _present(labels: Labels, names: Sequence[str], path: Path) -> tuple[Labels, tuple[str, ...]]:

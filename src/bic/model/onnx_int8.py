@@ -5,6 +5,7 @@ extra `onnx`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ def quantised(core: ModelProto, model: Model, held_out: ImageSet) -> Quantised:
     The ranges of activations come from the held-out images, without their labels. Raises UserError
     if there is nothing to quantise, or if the accuracy on them drops by MAX_DROP or more.
     """
+    held_out = replace(held_out, features=None)  # the graph takes images
     smaller = _quantise(core, held_out)
     before = correct(core, model, held_out)
     after = correct(smaller, model, held_out)

@@ -7,6 +7,7 @@ and its options. A text among the arguments names an earlier result, a tensor of
 
 import math
 import operator
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,14 +133,23 @@ def _operations(program: ExportedProgram, output: str) -> list[Row]:
     names = _names(program)
     rows = []
     for node in _needed(program, output):
-        arguments = [_written(argument, names) for argument in node.args]
+        function, plain = _without_mode(node)
+        arguments = [_written(argument, names) for argument in plain]
         options = {
             name: _written(value, names)
             for name, value in node.kwargs.items()
             if name not in PLACES
         }
-        rows.append((node.name, _function(node), arguments, options))
+        rows.append((node.name, function, arguments, options))
     return rows
+
+
+def _without_mode(node: Node) -> tuple[str, Sequence[Any]]:
+    """The function and its arguments. Padding with a constant has a function without a mode."""
+    function = _function(node)
+    if function == "aten.pad.default" and node.args[2:3] in ((), ("constant",)):
+        return "aten.constant_pad_nd.default", (*node.args[:2], *(node.args[3:] or (0,)))
+    return function, node.args
 
 
 def _needed(program: ExportedProgram, output: str) -> list[Node]:
