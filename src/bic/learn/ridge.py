@@ -74,16 +74,17 @@ class Regression:
         """
         positions = torch.searchsorted(self.active, labels.contiguous())
 
-        def loss_and_scale(candidate: float) -> tuple[float, float]:
+        scales: dict[float, float] = {}
+
+        def loss(candidate: float) -> float:
             # Single precision is enough to compare penalties.
             weight, bias = self.solved(candidate, torch.float32)
             logits = F.linear(features, weight, bias)
-            scale = 1 / fit_temperature(logits, positions)
-            return float(_balanced_cross_entropy(scale * logits, positions)), scale
+            scales[candidate] = 1 / fit_temperature(logits, positions)
+            return float(_balanced_cross_entropy(scales[candidate] * logits, positions))
 
-        if penalty is None:
-            penalty = best_of(PENALTIES, lambda candidate: loss_and_scale(candidate)[0])
-        return self.head(penalty, loss_and_scale(penalty)[1])
+        best = best_of(PENALTIES if penalty is None else (penalty,), loss)
+        return self.head(best, scales[best])
 
 
 def best_of(values: Sequence[float], loss: Callable[[float], float]) -> float:
@@ -94,7 +95,8 @@ def best_of(values: Sequence[float], loss: Callable[[float], float]) -> float:
     >>> best_of([1, 2, 3, 4, 5, 6, 7, 8], lambda value: (value - 6) ** 2)
     6
     """
-    losses = {place: loss(values[place]) for place in range(1, len(values), 3)}
+    first = min(1, len(values) - 1)
+    losses = {place: loss(values[place]) for place in range(first, len(values), 3)}
     best = -1
     while best != min(losses, key=losses.__getitem__):
         best = min(losses, key=losses.__getitem__)
