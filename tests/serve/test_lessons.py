@@ -106,8 +106,8 @@ def use(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
 
 
 def training(client: httpx.Client, job_id: str) -> None:
-    """Wait until a job runs and its process has read the images."""
-    wait_until(lambda: client.get(f"/v1/jobs/{job_id}").json()["phase"] in ("reading", "training"))
+    """Wait until the process of a job trains: it holds the lock of the model then."""
+    wait_until(lambda: client.get(f"/v1/jobs/{job_id}").json()["phase"] == "training")
 
 
 def test_cancelled_jobs_leave_the_version_and_can_be_tried_again(

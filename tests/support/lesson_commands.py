@@ -13,9 +13,10 @@ bic.serve.learner.main()
 
 # Training that never ends.
 ENDLESS = """
-def changed(*arguments, **options):
-    while True:
-        time.sleep(0.05)
+def changed(lesson, *arguments, **options):
+    with lesson.progress.task(lesson.title, 100):
+        while True:
+            time.sleep(0.05)
 """
 
 # Training that mistakes every old class for another.

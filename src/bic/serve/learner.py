@@ -20,7 +20,8 @@ from bic.progress import Progress, Task
 from bic.store.learn_report import LearnReport
 
 EVENT_SECONDS = 0.2  # between two events about the same task
-TRAINING = "version "  # the tasks of training are named after the version
+# The tasks of training are named after the version. A frozen backbone computes features instead.
+TRAINING = ("version ", "computing features")
 
 Emit = Callable[[dict[str, Any]], None]
 
