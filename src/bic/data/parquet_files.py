@@ -100,10 +100,22 @@ def _is_below(path: str, column: str) -> bool:
     return path == column or path.startswith(f"{column}.")
 
 
+def _refuse_odd_fields(schema: str) -> None:
+    """Raise ValueError for a field that is neither required, optional nor repeated.
+
+    pyarrow would abort the process when it reads the column. `schema` has a line for each field.
+    """
+    for line in schema.splitlines():
+        is_field = " field_id=" in line
+        if is_field and not line.strip().startswith(("required ", "optional ", "repeated ")):
+            raise ValueError("a field of its schema is damaged")
+
+
 def _page_sizes(
     stream: BinaryIO, stored: int, metadata: Any, columns: Sequence[str], groups: Sequence[int]
 ) -> PageSizes:
     """The sizes of the pages of some columns in some row groups."""
+    _refuse_odd_fields(str(metadata.schema))
     sizes = PageSizes()
     for group in groups:
         row_group = metadata.row_group(group)
