@@ -6,13 +6,21 @@ import multiprocessing
 import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from bic import Learner, RunConfig, UserError, run
+from bic.learn.lesson import Checkpoint
+from bic.store.run_folder import RunFolder
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "carry_run.py"
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -144,3 +152,37 @@ def test_damaged_checkpoint_is_named_and_not_used(
     weights.write_bytes(content)
     with pytest.raises(UserError, match=r"weights\.safetensors is damaged; restore it from a copy"):
         run(config, tmp_path / "run")
+
+
+def test_run_is_carried_to_another_machine_without_its_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = load_digits(return_X_y=True)
+    pixels = (images * 15).astype(np.uint8).reshape(-1, 8, 8)
+    arrays = {"x_train": pixels[:1500], "y_train": labels[:1500]}
+    np.savez(tmp_path / "data.npz", x_test=pixels[1500:], y_test=labels[1500:], **arrays)
+    data = str(tmp_path / "data.npz")
+    config = RunConfig(dataset=data, steps=5, epochs=2, memory=100, backbone="small")
+    run(config, tmp_path / "undisturbed")
+
+    save = RunFolder.save_checkpoint
+
+    def interrupted(folder: RunFolder, checkpoint: Checkpoint) -> None:
+        save(folder, checkpoint)
+        if checkpoint.step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save_checkpoint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run")
+    monkeypatch.setattr(RunFolder, "save_checkpoint", save)
+    for action, source, target in (("pack", "run", "packed"), ("unpack", "packed", "carried")):
+        command = [sys.executable, SCRIPT, action, source, "data.npz", target]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    packed = (tmp_path / "packed").rglob("*")
+    assert {path.suffix for path in packed if path.is_file()} >= {".json", ".safetensors"}
+    assert not list((tmp_path / "packed").rglob("memory.parquet"))
+    for path in (tmp_path / "packed").rglob("*.parquet"):
+        assert b"PNG" not in path.read_bytes()
+    run(config, tmp_path / "carried")
+    assert outcome(tmp_path / "carried") == outcome(tmp_path / "undisturbed")
