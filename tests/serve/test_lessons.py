@@ -22,6 +22,7 @@ from support.servers import (
 )
 from support.taught import images_of
 
+from bic import files
 from bic.serve import lesson_process
 from bic.serve.limits import Limits
 
@@ -159,6 +160,28 @@ def test_a_killed_learning_process_leaves_the_version(
         assert job["message"].startswith("the learning process was killed (SIGKILL)")
         assert version_of(client) == 2
         assert client.post("/v1/rollback", json={"version": 1}).json() == {"version": 1}
+
+
+def test_a_lesson_waits_while_another_process_changes_the_model(shop: Path) -> None:
+    with serving(shop) as served, served.client() as client:
+        with files.locked(shop):
+            job_id = client.post("/v1/learn", **lesson("d")).json()["job"]["id"]
+            address = f"/v1/jobs/{job_id}"
+            wait_until(lambda: client.get(address).json()["state"] == "running")
+            wait_until(lambda: client.get(address).json()["phase"] == "waiting")
+            assert version_of(client) == 2
+            second = client.post("/v1/learn", **lesson("e")).json()["job"]["id"]
+        assert ended(client, job_id)["version"] == 3
+        assert ended(client, second)["version"] == 4
+
+
+def test_a_lesson_that_waits_can_be_cancelled(shop: Path) -> None:
+    with serving(shop) as served, served.client() as client, files.locked(shop):
+        job_id = client.post("/v1/learn", **lesson("d")).json()["job"]["id"]
+        wait_until(lambda: client.get(f"/v1/jobs/{job_id}").json()["state"] == "running")
+        wait_until(lambda: client.get(f"/v1/jobs/{job_id}").json()["phase"] == "waiting")
+        assert client.delete(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+        assert version_of(client) == 2
 
 
 def test_a_failing_learning_process_reports_why(

@@ -75,7 +75,7 @@ class JobRunner:
         folder = self.jobs.serving.folder
         return Request(
             model=str(folder.path),
-            settings=self.settings if self.jobs.serving.live is None else {},
+            settings=self.settings,
             paths=[str(image.path) for image in lesson],
             labels=[image.class_name for image in lesson],
             force=job.force,

@@ -13,13 +13,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from bic.errors import BicError, LostError
+from bic.errors import BicError, InUseError, LostError
 from bic.progress import Progress, Task
 from bic.store.learn_report import LearnReport
 
 EVENT_SECONDS = 0.2  # between two events about the same task
+RETRY_SECONDS = 0.5  # between two attempts to use a model that another process is changing
 # The tasks of training are named after the version. A frozen backbone computes features instead.
 TRAINING = ("version ", "computing features")
 
@@ -28,7 +30,10 @@ Emit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to learn: paths of images and their classes, in the same order."""
+    """What to learn: paths of images and their classes, in the same order.
+
+    `settings` are those of a new model. A model that exists keeps its own.
+    """
 
     model: str
     settings: dict[str, Any]
@@ -114,14 +119,26 @@ def main() -> None:
 
 
 def _learn(request: Request, emit: Emit) -> LearnReport:
+    """Learn the lesson, as soon as no other process changes the model."""
+    while True:
+        try:
+            return _learn_now(request, emit)
+        except InUseError:
+            emit({"event": "waiting"})
+            time.sleep(RETRY_SECONDS)
+
+
+def _learn_now(request: Request, emit: Emit) -> LearnReport:
+    from bic.model.version_files import is_versioned
     from bic.store.model_folder import open_model
 
+    is_new = not is_versioned(Path(request.model))  # it may exist since another process was done
     folder = open_model(
         request.model,
         progress=ReportedProgress(emit),
         device=request.device,
         trust=request.trust,
-        **request.settings,
+        **(request.settings if is_new else {}),
     )
     emit({"event": "reading"})
     return folder.learn(

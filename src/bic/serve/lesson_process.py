@@ -61,7 +61,9 @@ class LessonProcess:
     def _apply(self, event: dict[str, Any]) -> None:
         job = self.job
         kind = event["event"]
-        if kind == "reading":
+        if kind == "waiting":
+            job.phase = "waiting"
+        elif kind == "reading":
             job.phase = "reading"
             job.share = max(job.share, 0.01)
         elif kind == "task":

@@ -7,7 +7,7 @@ import { duration, listed, percent, plural, sentenceOf } from "./words.js";
 
 const PAUSE = 700; // milliseconds between two looks at a lesson
 const PHASES = {
-  waiting: "Waiting for the lesson before it",
+  waiting: "Waiting until the model is free",
   starting: "Getting ready",
   reading: "Reading the images",
   training: "Learning",
