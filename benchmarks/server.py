@@ -129,7 +129,10 @@ class Client:
 
 
 def call(server: Server, requests: list[bytes], num_clients: int, seconds: float) -> Called:
-    """What clients measure that send requests at the same time, in one thread."""
+    """What clients measure that send requests at the same time, in one thread.
+
+    The answers are those that arrive in `seconds` after a warm-up, whenever they were asked for.
+    """
     latencies: list[float] = []
     turns = itertools.cycle(requests)
     with selectors.DefaultSelector() as selector:
@@ -146,7 +149,7 @@ def call(server: Server, requests: list[bytes], num_clients: int, seconds: float
                     client.continue_sending()
                 if events & selectors.EVENT_READ and client.has_answer():
                     now = time.perf_counter()
-                    if begin <= client.start and now <= end:
+                    if begin <= now <= end:
                         latencies.append(now - client.start)
                     client.send(next(turns))
         cpu_seconds = time.thread_time() - cpu_start
