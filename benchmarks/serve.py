@@ -4,9 +4,13 @@
     python benchmarks/serve.py --versions [--seconds 60]
 
 Clients send JPEGs over HTTP, one image per request and one request at a time. The bare forward pass
-classifies the same pixels, which are in memory: in batches of 32 for 32 clients, one by one for one
-client. Both take turns. The figures are medians over rounds. Clients, server and everything else
-share the machine. Use a quiet one.
+classifies the same pixels, which are in memory: for 32 clients 32 images in batches as large as the
+server may make them, for one client one image. Both take turns. The figures are medians over
+rounds. Clients, server and everything else share the machine. Use a quiet one.
+
+"CPU ms per image" says where the time goes with 32 clients: what the bare forward pass takes on all
+threads together, what decoding takes, the server as a whole and the clients. "possible" is the
+ratio of a server that spends no time on HTTP: forward pass and decoding keep all threads busy.
 
 With --versions, 32 clients predict while the server learns twice and rolls back once. Every answer
 must come from one version, and none may fail.
@@ -15,29 +19,29 @@ must come from one version, and none may fail.
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import numpy as np
 import torch
 from input import photograph
+from server import Server, ask, call
 from torch import Tensor
 
 import bic
 from bic.data.batches import plain_batches
 from bic.data.images import ImageSet
+from bic.serve.batching import decoded_into, empty_pixels, largest_batch, use_one_thread
 
 NUM_CLIENTS = 32
 NUM_IMAGES = 64
-WARM_UP = 1.0  # seconds
+ROUNDS_OF_DECODING = 5
 
 
 class Case(NamedTuple):
@@ -85,7 +89,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, float]:
+def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, Any]:
     images = write_images(folder / "images", case)
     taught(case, folder / "shop", images)
     model = bic.open_model(folder / "shop").model
@@ -95,135 +99,88 @@ def compare(case: Case, folder: Path, seconds: float, rounds: int) -> dict[str, 
         labels=np.zeros(len(encoded), np.int64), preprocessing=model.preprocessing, files=encoded
     )
     pixels = torch.cat([batch for batch, _ in plain_batches(image_set)])[:NUM_CLIENTS].clone()
+    parts = torch.split(pixels, largest_batch(model))
     many: dict[str, list[float]] = {"bare": [], "served": []}
     single: dict[str, list[float]] = {"bare": [], "served": []}
     batch_sizes: list[float] = []
+    cpu: dict[str, list[float]] = {"forward pass": [], "server": [], "clients": []}
+    cpu["decoding"] = [decode_seconds(model, encoded)]
     with Server(folder / "shop") as server:
         requests = [server.request(image) for image in encoded]
         for _ in range(rounds):
-            many["bare"].append(NUM_CLIENTS / bare_seconds(model, pixels, seconds))
+            bare = time_bare(model, parts, seconds)
+            many["bare"].append(NUM_CLIENTS / bare.seconds)
+            cpu["forward pass"].append(bare.cpu_seconds / NUM_CLIENTS)
             before = server.counts()
-            latencies = call(server, requests, NUM_CLIENTS, seconds)
+            called = call(server, requests, NUM_CLIENTS, seconds)
             used = server.counts() - before
-            many["served"].append(len(latencies) / seconds)
+            many["served"].append(len(called.latencies) / seconds)
             batch_sizes.append(used.images / used.batches)
-            single["bare"].append(1000 * bare_seconds(model, pixels[:1], seconds))
-            latencies = call(server, requests, 1, seconds)
+            cpu["server"].append(used.cpu_seconds / used.images)
+            cpu["clients"].append(called.cpu_seconds / used.images)
+            single["bare"].append(1000 * time_bare(model, [pixels[:1]], seconds).seconds)
+            latencies = call(server, requests, 1, seconds).latencies
             single["served"].append(1000 * statistics.median(latencies))
     median = statistics.median
     ratios = [a / b for a, b in zip(many["served"], many["bare"], strict=True)]
     limits = [1.2 * value + 10 for value in single["bare"]]
+    cpu_ms = {name: 1000 * median(values) for name, values in cpu.items()}
+    needed = cpu_ms["forward pass"] + cpu_ms["decoding"]
+    possible = torch.get_num_threads() * 1000 / needed
     return {
         "bare, images/s": round(median(many["bare"]), 1),
         "32 clients, images/s": round(median(many["served"]), 1),
         "ratio": round(median(ratios), 3),
+        "possible": round(possible / median(many["bare"]), 3),
         "images per batch": round(median(batch_sizes), 1),
+        "CPU ms per image": {name: round(value, 2) for name, value in cpu_ms.items()},
         "one image bare, ms": round(median(single["bare"]), 2),
         "one client, ms": round(median(single["served"]), 2),
         "allowed, ms": round(median(limits), 2),
     }
 
 
-def bare_seconds(model: bic.Model, pixels: Tensor, seconds: float) -> float:
-    """The median time of a forward pass."""
+class Bare(NamedTuple):
+    """The median time of a forward pass, and the mean CPU time of all threads."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def time_bare(model: bic.Model, parts: Sequence[Tensor], seconds: float) -> Bare:
+    """The time of the forward passes of all parts."""
     times = []
     with torch.no_grad():
-        model.network(pixels)
+        for part in parts:
+            model.network(part)
+        cpu_start = time.process_time()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             start = time.perf_counter()
-            model.network(pixels)
+            for part in parts:
+                model.network(part)
             times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        cpu_seconds = time.process_time() - cpu_start
+    return Bare(statistics.median(times), cpu_seconds / len(times))
 
 
-class Counts(NamedTuple):
-    """What a server has done since it started."""
+def decode_seconds(model: bic.Model, encoded: list[bytes]) -> float:
+    """The time to decode an image, in one thread."""
 
-    batches: int
-    images: int
+    def measured() -> float:
+        use_one_thread()
+        times = []
+        for _ in range(ROUNDS_OF_DECODING):
+            start = time.perf_counter()
+            for content in encoded:
+                decoded_into(empty_pixels(1, model.preprocessing), content, model.preprocessing)
+            times.append((time.perf_counter() - start) / len(encoded))
+        return statistics.median(times)
 
-    def __sub__(self, before: "Counts") -> "Counts":
-        return Counts(*(now - then for now, then in zip(self, before, strict=True)))
-
-
-class Server:
-    """`bic serve` in a process of its own."""
-
-    def __init__(self, folder: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "bic", "serve", str(folder), "--port", "0", *flags]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert self.process.stdout is not None
-        address, _, self.token = self.process.stdout.readline().split()[2].partition("#token=")
-        self.address = httpx.URL(address)
-
-    def __enter__(self) -> "Server":
-        for _ in range(600):
-            try:
-                httpx.get(self.address.join("/ready"))
-                return self
-            except httpx.TransportError:
-                time.sleep(0.1)
-        raise TimeoutError("the server did not start")
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait()
-
-    def client(self) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=60)
-
-    def request(self, image: bytes, query: str = "") -> bytes:
-        """A whole HTTP request, so that the client has little to do."""
-        head = (
-            f"POST /v1/predict{query} HTTP/1.1\r\nHost: {self.address.netloc.decode()}\r\n"
-            f"Content-Type: image/jpeg\r\nContent-Length: {len(image)}\r\n\r\n"
-        )
-        return head.encode() + image
-
-    def counts(self) -> Counts:
-        text = httpx.get(self.address.join("/metrics")).text
-        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-        return Counts(int(values["bic_batches_total"]), int(values["bic_predicted_images_total"]))
-
-
-def call(server: Server, requests: list[bytes], num_clients: int, seconds: float) -> list[float]:
-    """The seconds of every answer that clients get at the same time."""
-    latencies: list[float] = []
-
-    async def client(number: int, begin: float) -> None:
-        reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
-        turn = number
-        while (start := time.perf_counter()) < begin + seconds:
-            await ask(reader, writer, requests[turn % len(requests)])
-            end = time.perf_counter()
-            turn += 1
-            if begin <= start and end <= begin + seconds:
-                latencies.append(end - start)
-        writer.close()
-
-    async def all_clients() -> None:
-        begin = time.perf_counter() + WARM_UP
-        await asyncio.gather(*(client(number, begin) for number in range(num_clients)))
-
-    asyncio.run(all_clients())
-    return latencies
-
-
-async def ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
-) -> dict[str, Any]:
-    """The answer to a request. Anything but 200 is an error."""
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length:")[2].split()[0])
-    body = await reader.readexactly(length)
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(f"{head[:40]!r} {body[:200]!r}")
-    content: dict[str, Any] = json.loads(body)
-    return content
+    with ThreadPoolExecutor(1) as thread:
+        seconds = thread.submit(measured).result()
+    torch.set_num_threads(torch.get_num_threads())  # also for threads that are started later
+    return seconds
 
 
 def meet_versions(case: Case, folder: Path, seconds: float) -> dict[str, Any]:

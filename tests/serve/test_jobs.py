@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from support.servers import pictures, test_pictures
+from support.servers import pictures
 
 from bic import UserError, open_model
-from bic.serve import batching
-from bic.serve.batching import Predictor, Upload
 from bic.serve.job import MOST_JOBS, JobRecords, new_job
 from bic.serve.jobs import Jobs, Options
 from bic.serve.lesson_box import readiness
@@ -158,29 +156,3 @@ def test_readiness() -> None:
     assert (later.ready, later.problem) == (("a",), "b needs 2 different images")
     known = readiness(images, {"b"}, is_empty=False)
     assert (known.ready, known.problem) == (("a", "b"), "")
-
-
-def test_a_single_caller_does_not_wait(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MAX_WAIT", 3600.0)
-
-    async def ask() -> None:
-        predictor = Predictor(Limits(), Metrics())
-        live = open_model(model).live
-        for image in test_pictures(3):
-            (found,) = await predictor.predict(live, [Upload("x.png", image)], top=1, threshold=0.0)
-            assert found.answer in live.model.classes
-        predictor.close()
-
-    run(asyncio.wait_for(ask(), 60))
-
-
-def test_too_many_images_wait(model: Path) -> None:
-    async def ask() -> None:
-        predictor = Predictor(Limits(waiting_images=1), Metrics())
-        uploads = [Upload("x.png", image) for image in test_pictures(2)]
-        with pytest.raises(Exception, match="images are waiting") as failure:
-            await predictor.predict(open_model(model).live, uploads, top=1, threshold=0.0)
-        assert failure.value.status_code == 429
-        predictor.close()
-
-    run(ask())

@@ -1,13 +1,11 @@
-"""Predictions for requests that arrive together: decoded by threads, classified in batches."""
+"""Predictions for requests that arrive together: workers decode and classify them in batches."""
 
 import asyncio
-import os
-import queue
+import math
 import threading
-import time
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,15 +14,17 @@ from torch import Tensor
 from bic.data.decode_files import Problem, fill_rows
 from bic.data.preprocessing import Preprocessing
 from bic.errors import BicError
+from bic.model.model import Model
+from bic.model.network import PIXELS_AT_ONCE
 from bic.model.predict import Prediction, Scores, ranked
 from bic.serve.failures import ApiError, api_error, too_many
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
 from bic.store.model_folder import LiveModel
 
+MIN_WORKERS = 2  # one image that takes long to decode must not keep all others waiting
 MAX_BATCH = 64  # images
-MAX_BATCH_PIXELS = 2**23  # of a batch; a network needs about 100 times the memory of its input
-MAX_WAIT = 0.004  # seconds that a request waits for others
+MAX_BATCH_PIXELS = 2**23  # on a GPU; a network needs about 100 times the memory of its input
 NUMPY = b"\x93NUMPY"  # the memory of a model may hold arrays; callers may not send them
 
 
@@ -37,36 +37,42 @@ class Upload(NamedTuple):
 
 @dataclass(eq=False)
 class Request:
-    """Images of one caller, on their way through the threads."""
+    """Images of one caller, on their way through the workers."""
 
     live: LiveModel
-    pixels: Tensor  # uint8 [n, channels, size, size]
     top: int
     loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[list[Scores]]
-    num_left: int  # images that are not decoded yet
-    problems: dict[int, Problem] = field(default_factory=dict)
+    answer: asyncio.Future[None]  # done when all images are
+    found: list[Scores | Problem | None]  # one for each image; None until it is known
+    num_left: int  # images that are not done yet
 
-    def resolve(self, scores: list[Scores]) -> None:
-        self.loop.call_soon_threadsafe(self._resolve, scores, None)
+    def finish(self, error: Exception | None = None) -> None:
+        self.loop.call_soon_threadsafe(self._finish, error)
 
-    def fail(self, error: Exception) -> None:
-        self.loop.call_soon_threadsafe(self._resolve, [], error)
-
-    def _resolve(self, scores: list[Scores], error: Exception | None) -> None:
-        if self.answer.done():  # its caller has gone
+    def _finish(self, error: Exception | None) -> None:
+        if self.answer.done():  # its caller has gone, or another image has failed
             return
         if error is None:
-            self.answer.set_result(scores)
+            self.answer.set_result(None)
         else:
             self.answer.set_exception(error)
 
 
-class Predictor:
-    """Decode threads and one thread that runs the network.
+class Waiting(NamedTuple):
+    """An image that no worker has taken yet, the one with this `number` of its request."""
 
-    A request waits for others only if others are on their way: while their images are decoded, or
-    if the batch before had several requests. A single caller never waits.
+    request: Request
+    number: int
+    content: bytes
+
+
+class Predictor:
+    """Workers: threads that decode images and run the network, as many as torch has threads.
+
+    A worker takes the images that wait, decodes them and classifies them in one forward pass. A
+    worker that is busy alone lets torch use all threads. If all workers are busy, each uses one:
+    threads that work together would wait for each other. Images that arrive in the meantime are
+    the next batch. So batches grow with the load, and no image waits for others to come.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -74,13 +80,19 @@ class Predictor:
         self.metrics = metrics
         self.num_waiting = 0  # images that are not answered yet
         self._num_threads = torch.get_num_threads()
-        num_decoders = max(2, min(8, os.cpu_count() or 1))
-        self._decoders = ThreadPoolExecutor(num_decoders, "decode", _use_one_thread)
-        self._queue: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._num_decoding = 0  # requests
-        self._forward = threading.Thread(target=self._run, name="forward", daemon=True)
-        self._forward.start()
+        self._lock = threading.Lock()  # guards the fields below, and the metrics of batches
+        self._queue: deque[Waiting] = deque()
+        self._is_closed = False
+        self._idle: set[int] = set()  # workers that have nothing to do
+        self._calls: list[threading.Condition] = []  # one for each worker
+        self._workers: list[threading.Thread] = []
+        for number in range(max(MIN_WORKERS, self._num_threads)):
+            self._calls.append(threading.Condition(self._lock))
+            name = f"predict_{number}"
+            worker = threading.Thread(target=self._run, name=name, args=[number], daemon=True)
+            self._workers.append(worker)
+        for worker in self._workers:
+            worker.start()
 
     async def predict(
         self, live: LiveModel, uploads: Sequence[Upload], *, top: int, threshold: float
@@ -106,113 +118,143 @@ class Predictor:
         return predictions
 
     async def _submit(self, live: LiveModel, uploads: Sequence[Upload], top: int) -> list[Scores]:
+        image_size(live.model.preprocessing)
         loop = asyncio.get_running_loop()
-        preprocessing = live.model.preprocessing
-        request = Request(
-            live=live,
-            pixels=empty_pixels(len(uploads), preprocessing),
-            top=top,
-            loop=loop,
-            answer=loop.create_future(),
-            num_left=len(uploads),
-        )
+        count = len(uploads)
+        request = Request(live, top, loop, loop.create_future(), [None] * count, count)
         with self._lock:
-            self._num_decoding += 1
-        for row, upload in enumerate(uploads):
-            self._decoders.submit(self._decode, request, row, upload.content)
-        scores = await request.answer
-        for row, problem in sorted(request.problems.items()):
-            raise unreadable(uploads[row].name, problem.reason)
+            for number, upload in enumerate(uploads):
+                self._queue.append(Waiting(request, number, upload.content))
+            self._wake_worker()
+        await request.answer
+        scores = []
+        for upload, found in zip(uploads, request.found, strict=True):
+            if isinstance(found, Problem):
+                raise unreadable(upload.name, found.reason)
+            assert found is not None
+            scores.append(found)
         return scores
 
-    def _decode(self, request: Request, row: int, content: bytes) -> None:
-        problem = decoded_into(
-            request.pixels[row : row + 1], content, request.live.model.preprocessing
-        )
-        with self._lock:
-            if problem is not None:
-                request.problems[row] = problem
-            request.num_left -= 1
-            is_last = request.num_left == 0
-            self._num_decoding -= is_last
-        if is_last and request.problems:
-            request.resolve([])
-        elif is_last:
-            self._queue.put(request)
+    def _wake_worker(self) -> None:
+        """Wake the first worker that is idle, if images wait."""
+        if self._queue and self._idle:
+            number = min(self._idle)
+            self._idle.remove(number)
+            self._calls[number].notify()
 
-    def _run(self) -> None:
-        torch.set_num_threads(self._num_threads)  # decode threads use one each
-        num_requests = 1
+    def _run(self, number: int) -> None:
+        """What the worker with this number does until the predictor is closed."""
+        num_threads = 1
+        use_threads(num_threads)
         while True:
-            batch = self._next_batch(num_requests)
+            batch, num_busy = self._next_batch(number)
             if not batch:
                 return
-            num_requests = len(batch)
-            while batch:
-                live = batch[0].live
-                self._answer([request for request in batch if request.live is live])
-                batch = [request for request in batch if request.live is not live]
-
-    def _next_batch(self, num_before: int) -> list[Request]:
-        """Requests to answer together; none if the predictor is closed.
-
-        `num_before` requests were answered together before this.
-        """
-        first = self._queue.get()
-        if first is None:
-            return []
-        batch = [first]
-        num_images = len(first.pixels)
-        limit = _batch_size(first.pixels)
-        deadline = time.monotonic() + MAX_WAIT
-        while num_images < limit:
-            are_others_coming = self._num_decoding > 0 or len(batch) < num_before
-            seconds = deadline - time.monotonic() if are_others_coming else 0.0
+            # Only the first worker ever uses all threads. OpenMP keeps threads for each worker
+            # that uses several; with more threads than cores they wait for each other in a way
+            # that takes half as much time again.
+            num_sharing = num_busy if number == 0 else max(2, num_busy)
+            wanted = max(1, self._num_threads // num_sharing)
+            if wanted != num_threads:
+                num_threads = wanted
+                use_threads(num_threads)
+            error = None
             try:
-                request = (
-                    self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
-                )
-            except queue.Empty:
-                break
-            if request is None:
-                self._queue.put(None)  # closed: answer what is here, then stop
-                break
-            batch.append(request)
-            num_images += len(request.pixels)
-        return batch
+                self._classify(batch)
+            except Exception as caught:
+                error = caught
+            self._finish(number, batch, error)
 
-    def _answer(self, batch: list[Request]) -> None:
-        """Classify the images of requests for the same model."""
-        model = batch[0].live.model
-        top = max(request.top for request in batch)
-        scores: list[Scores] = []
-        try:
-            pixels = torch.cat([request.pixels for request in batch])
-            for part in torch.split(pixels, _batch_size(pixels)):
-                self.metrics.batch(len(part))
-                scores += ranked(model, part, top)
-        except Exception as error:
-            for request in batch:
-                request.fail(error)
+    def _next_batch(self, number: int) -> tuple[list[Waiting], int]:
+        """Images for a worker to classify together, and how many workers are busy now.
+
+        There are no images if the predictor is closed.
+        """
+        batch: list[Waiting] = []
+        with self._lock:
+            while not self._queue and not self._is_closed:
+                self._idle.add(number)
+                self._calls[number].wait()
+            self._idle.discard(number)
+            if self._queue:
+                live = self._queue[0].request.live
+                share = math.ceil(len(self._queue) / (len(self._idle) + 1))
+                limit = min(share, largest_batch(live.model))
+            while self._queue and len(batch) < limit and self._queue[0].request.live is live:
+                batch.append(self._queue.popleft())
+            self._wake_worker()
+            return batch, len(self._workers) - len(self._idle)
+
+    def _finish(self, number: int, batch: list[Waiting], error: Exception | None) -> None:
+        """Answer the requests that are complete."""
+        complete = []
+        with self._lock:
+            for image in batch:
+                image.request.num_left -= 1
+                if image.request.num_left == 0 or error is not None:
+                    complete.append(image.request)
+            # Now, and not when it waits: a caller that asks again at once gets the same worker.
+            self._idle.add(number)
+        for request in complete:
+            request.finish(error)
+
+    def _classify(self, batch: list[Waiting]) -> None:
+        """Find the classes of images for the same model, or what is wrong with them."""
+        model = batch[0].request.live.model
+        pixels = empty_pixels(len(batch), model.preprocessing)
+        readable = []
+        for row, (request, number, content) in enumerate(batch):
+            problem = decoded_into(pixels[row : row + 1], content, model.preprocessing)
+            if problem is None:
+                readable.append(row)
+            else:
+                request.found[number] = problem
+        if not readable:
             return
-        for request in batch:
-            count = len(request.pixels)
-            request.resolve(scores[:count])
-            scores = scores[count:]
+        if len(readable) < len(batch):
+            pixels = pixels[readable]
+        top = max(batch[row].request.top for row in readable)
+        for row, scores in zip(readable, ranked(model, pixels, top), strict=True):
+            request, number, _ = batch[row]
+            request.found[number] = scores
+        with self._lock:
+            self.metrics.batch(len(readable))
 
     def close(self) -> None:
-        self._queue.put(None)
-        self._decoders.shutdown(wait=False, cancel_futures=True)
-        self._forward.join(timeout=5)
+        with self._lock:
+            self._is_closed = True
+            for call in self._calls:
+                call.notify()
+        for worker in self._workers:
+            worker.join(timeout=5)
+
+
+def use_threads(count: int) -> None:
+    """Let torch use `count` threads for what the calling thread does.
+
+    A thread takes the number that any thread has set last when it uses torch for the first time.
+    This happens here, before the thread sets its own: later it would undo that.
+    """
+    torch.get_num_threads()
+    torch.set_num_threads(count)
+
+
+def use_one_thread() -> None:
+    use_threads(1)
+
+
+def image_size(preprocessing: Preprocessing) -> int:
+    """The side of the model's images. Raises ApiError if it classifies vectors."""
+    if preprocessing.size is None:
+        raise ApiError(
+            409, "this model classifies vectors, not images", "use Model.predict in Python"
+        )
+    return preprocessing.size
 
 
 def empty_pixels(count: int, preprocessing: Preprocessing) -> Tensor:
     """Room for images, uint8 [count, channels, size, size] in the layout that decoders fill."""
-    size = preprocessing.size
-    if size is None:
-        raise ApiError(
-            409, "this model classifies vectors, not images", "use Model.predict in Python"
-        )
+    size = image_size(preprocessing)
     shape = (count, size, size, preprocessing.channels)
     return torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
 
@@ -234,9 +276,9 @@ def unreadable(name: str, reason: str) -> ApiError:
     )
 
 
-def _batch_size(pixels: Tensor) -> int:
-    return max(1, min(MAX_BATCH, MAX_BATCH_PIXELS // (pixels.shape[2] * pixels.shape[3])))
-
-
-def _use_one_thread() -> None:
-    torch.set_num_threads(1)
+def largest_batch(model: Model) -> int:
+    """The most images that the model classifies at once."""
+    num_pixels = image_size(model.preprocessing) ** 2
+    is_cpu = model.network.device.type == "cpu"
+    limit = PIXELS_AT_ONCE if is_cpu else MAX_BATCH_PIXELS
+    return max(1, min(MAX_BATCH, limit // num_pixels))

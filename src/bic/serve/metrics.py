@@ -10,7 +10,7 @@ OTHER = "other"  # the route of a request that none fits: paths of strangers are
 
 
 class Metrics:
-    """What the server has done since it started. Used by one thread, except `batch`."""
+    """What the server has done since it started. Used by one thread; `batch` by one at a time."""
 
     def __init__(self) -> None:
         self.start = time.time()

@@ -8,6 +8,7 @@ from pathlib import Path
 from bic.errors import BicError
 from bic.model.version_files import is_versioned
 from bic.model.versions import LIVE
+from bic.serve.batching import use_one_thread
 from bic.serve.metrics import Metrics
 from bic.store.model_folder import LiveModel, ModelFolder
 
@@ -30,7 +31,7 @@ class Serving:
         self.live: LiveModel | None = None
         self.problem: str | None = None  # why the present version could not be loaded
         self._lock = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, "load")
+        self._thread = ThreadPoolExecutor(1, "load", use_one_thread)
 
     async def refresh(self) -> None:
         """Load the live version, unless it is loaded already.
