@@ -3,11 +3,11 @@
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents.markdown import ROOT
@@ -18,7 +18,6 @@ from bic.learn.recipe import Recipe
 from bic.learn.recipes import RECIPES
 from bic.settings import known_paths
 
-CHROMIUM = shutil.which("chromium")
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"([^\"]+)|<link[^>]*href=\"([^\"]+)"
 )
@@ -61,20 +60,16 @@ def test_no_page_loads_anything_from_the_network(site: Path) -> None:
             assert "//" not in source + link, f"{page.name} loads {source or link}"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_the_search_works_from_the_disk(site: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
+def test_the_search_works_from_the_disk(site: Path, browser: Any) -> None:
     requested: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("request", lambda request: requested.append(request.url))
-        page.goto((site / "guide" / "recipes.html").as_uri())
-        page.click(".md-search__input")
-        page.type(".md-search__input", "herding", delay=20)
-        found = page.locator(".md-search-result__link", has_text="Memory").first
-        found.wait_for(timeout=30_000)
-        browser.close()
+    page = browser.new_page()
+    page.on("request", lambda request: requested.append(request.url))
+    page.goto((site / "guide" / "recipes.html").as_uri())
+    page.click(".md-search__input")
+    page.type(".md-search__input", "herding", delay=20)
+    found = page.locator(".md-search-result__link", has_text="Memory").first
+    found.wait_for(timeout=30_000)
+    page.close()
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requested)
 
 

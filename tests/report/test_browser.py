@@ -13,20 +13,6 @@ from support.recorded_runs import write_run
 
 from bic.report.page import write_report
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"
-)
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 NAMES = [
     "<b>bold</b>",
     "</script><script>alert(1)</script>",
@@ -66,7 +52,7 @@ def chosen_predictions(seen: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tab() -> Iterator[tuple[Any, list[str]]]:
+def tab(browser: Any) -> Iterator[tuple[Any, list[str]]]:
     """One tab for all tests, so that plotly's script is compiled once, and its list of errors."""
     errors: list[str] = []
 
@@ -82,16 +68,14 @@ def tab() -> Iterator[tuple[Any, list[str]]]:
         errors.append(dialog.message)
         dialog.dismiss()
 
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page()
-        page.set_default_timeout(10_000)
-        page.on("console", log)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("dialog", dismiss)
-        page.on("request", log_request)
-        yield page, errors
-        browser.close()
+    page = browser.new_page()
+    page.set_default_timeout(10_000)
+    page.on("console", log)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", dismiss)
+    page.on("request", log_request)
+    yield page, errors
+    page.close()
 
 
 @pytest.fixture(scope="module")

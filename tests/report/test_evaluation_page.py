@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ from bic.report.evaluation_page import CHART_SIDE, _bars, _picture, render, writ
 from bic.report.evaluation_tables import sentences, tables
 
 EVIL = "</script><script>alert(1)</script>\x1b[2J[red]"
-CHROMIUM = shutil.which("chromium")
 LAST_OF_15 = np.arange(15) == 14
 MEASURED = Reliability(4 * LAST_OF_15, 0.9 * LAST_OF_15, 0.75 * LAST_OF_15)
 EVALUATION = Evaluation(
@@ -104,25 +103,20 @@ def test_the_page_must_be_html(tmp_path: Path) -> None:
         write_page(EVALUATION, Path("/proc/page.html"), facts=FACTS)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_in_a_browser(tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
+def test_in_a_browser(tmp_path: Path, browser: Any) -> None:
     path = write_page(EVALUATION, tmp_path / "page.html", facts=FACTS)
     problems: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        page = browser.new_page(viewport={"width": 400, "height": 800})
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("dialog", lambda dialog: problems.append(dialog.message))
-        page.on("request", lambda request: problems.append(request.url))
-        page.goto(path.as_uri())
-        rows = page.locator("#class-table tbody tr").all_inner_texts()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
-        page.click("#theme")
-        page.fill("#class-table input", "ant")
-        found = page.locator("#class-table tbody tr").all_inner_texts()
-        browser.close()
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on("request", lambda request: problems.append(request.url))
+    page.goto(path.as_uri())
+    rows = page.locator("#class-table tbody tr").all_inner_texts()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.click("#theme")
+    page.fill("#class-table input", "ant")
+    found = page.locator("#class-table tbody tr").all_inner_texts()
+    page.close()
     assert [row.split("\t")[0].strip() for row in rows] == ["ant", EVIL]
     assert len(found) == 1
     assert problems == [path.as_uri()]

@@ -1,6 +1,5 @@
 """A browser's tab on the page of a server, and images of colours to teach."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,6 @@ from PIL import Image
 
 from support.servers import Served
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    # A camera that shows a test picture, without a question to the user.
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-)
 # Learns a class of coloured images in a tenth of a second.
 SETTINGS = {"recipe": "demo", "image_size": 16, "epochs": 12, "memory": 60, "held_out": 0.3}
 HOSTILE = "<img src=x onerror=alert(1)>"  # the name of a class

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.served_page import CHROMIUM, FLAGS, HOSTILE, SETTINGS, Tab, write_colour
+from support.served_page import HOSTILE, SETTINGS, Tab, write_colour
 from support.servers import Served, serving
 
 from bic import open_model
@@ -29,15 +29,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     open_model(folder / "shop", **SETTINGS).learn(folder / "first")
     with serving(folder / "shop", settings=SETTINGS) as server:
         yield server
-
-
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from support.served_page import (
-    CHROMIUM,
     HOSTILE,
     SETTINGS,
     answer,
@@ -20,9 +19,6 @@ from support.servers import Served, serving
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"
-)
 
 FOCUSED = "document.activeElement.textContent"
 

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.served_page import CHROMIUM, ask, drop, fill_slot, findings, paste, wait_until_learned
+from support.served_page import ask, drop, fill_slot, findings, paste, wait_until_learned
 from support.servers import Served
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("axe_playwright_python.sync_playwright")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"
-)
 
 PHONE = {"viewport": {"width": 320, "height": 700}, "is_mobile": True, "has_touch": True}
 DARK = {"color_scheme": "dark"}
