@@ -13,12 +13,14 @@ from bic.learn.memory import Memory
 from bic.learn.moments import Moments
 from bic.learn.ridge import DEFAULT_PENALTY, Regression
 from bic.model.answers import RidgeHead
+from bic.model.calibrate import evenly_spaced
 from bic.model.features import extract
 from bic.model.model import Model
 from bic.model.random_features import RandomFeatures
 
 ROWS = 4096  # features that are expanded at a time
 MATRICES = 4  # in double precision that exist at once while a head is solved
+MAX_HELD_OUT = 500  # images that the penalty is chosen on: more would hardly change one number
 MAX_SEED = 2**32  # of the generator of random features
 
 
@@ -59,7 +61,7 @@ def exact_head(
     regression = Regression(moments, model.active)
     penalty = lesson.method_setting("penalty", None)
     if len(held_out):
-        features, labels = _features(lesson, model, held_out)
+        features, labels = _features(lesson, model, evenly_spaced(held_out, MAX_HELD_OUT))
         head = regression.chosen_head(expansion(features), labels, penalty)
     else:
         head = regression.head(penalty or DEFAULT_PENALTY)
