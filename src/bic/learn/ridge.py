@@ -24,6 +24,7 @@ DEFAULT_PENALTY = 1.0  # without held-out images. It suits tens of images per cl
 # Regression returns 1 for the right class and 0 for the others. Logits are this many times larger
 # before they are calibrated.
 SCALE = 10.0
+BLOCK = 512  # rows of a matrix that are computed at once
 TOLERANCE = 1e-9  # of the scale of the logits, relative
 
 
@@ -45,8 +46,13 @@ class Regression:
         means = moments.means[self.active]
         self.mean = means.mean(dim=0)
         self.targets = means - self.mean
+        # Only the lower half is computed and used: the matrix is symmetric.
         self.matrix = moments.scatter / moments.counts.sum().clamp(min=1.0)
-        self.matrix.addmm_(self.targets.T, self.targets, alpha=1 / len(active))
+        for start in range(0, moments.dim, BLOCK):
+            rows = slice(start, start + BLOCK)
+            columns = slice(0, start + BLOCK)
+            products = self.targets[:, rows].T, self.targets[:, columns]
+            self.matrix[rows, columns].addmm_(*products, alpha=1 / len(active))
         self.size = max(float(self.matrix.diagonal().mean()), 1e-30)
 
     def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
@@ -54,8 +60,8 @@ class Regression:
         matrix = self.matrix.clone()
         matrix.diagonal().add_(penalty * self.size)
         factor = torch.linalg.cholesky(matrix)
-        targets = self.targets.T / len(self.active)
-        weight = torch.cholesky_solve(targets, factor).T * SCALE
+        targets = self.targets.T * (SCALE / len(self.active))
+        weight = torch.cholesky_solve(targets, factor).T
         bias = SCALE / len(self.active) - weight @ self.mean
         return weight, bias
 
