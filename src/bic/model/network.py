@@ -170,9 +170,14 @@ class Network(nn.Module):
         self.backbone.eval()
         return self
 
+    def copied(self) -> "Network":
+        """A copy to train. Copies share a frozen backbone: it never changes."""
+        shared: list[object] = [self.backbone, self._folded] if self.frozen else []
+        return copy.deepcopy(self, {id(part): part for part in shared})
+
     def with_empty_head(self) -> "Network":
         """A copy of the network that knows no classes."""
-        network = copy.deepcopy(self)
+        network = self.copied()
         network.head = Head(self.num_features).to(self.device)
         return network
 
