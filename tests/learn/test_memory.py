@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,9 @@ from support.pictures import jpeg, picture
 
 from bic import ImageSet, MemoryBudget, Preprocessing, UserError
 from bic.data.images import array_set
-from bic.learn.memory import Memory, by_class, files_of
+from bic.learn.memory import ClassMemory, Memory, by_class, files_of
+from bic.learn.moments import Moments
+from bic.learn.saved_learner import parse_memory, write_memory
 
 ONE_PIXEL = Preprocessing(channels=1, size=1)
 
@@ -447,3 +450,26 @@ def test_properties_of_the_limit(data: st.DataObject) -> None:
         assert all(kept.train for kept in stream.memory.classes.values())
     if old:
         assert old_held_out
+
+
+def test_changes_of_a_copy_leave_the_memory_alone() -> None:
+    memory = memory_of(0.2, images=20)
+    memory.classes = {0: ClassMemory([b"a", b"b"], [b"c"])}
+    memory.moments = Moments.empty(2)
+    copied = memory.copy()
+    assert copied.to_table().equals(memory.to_table())
+    copied.classes[0].train += [b"d"]
+    copied.classes[1] = ClassMemory([b"e"], [])
+    assert copied.moments is not None
+    copied.moments.scatter += 1
+    assert memory.classes == {0: ClassMemory([b"a", b"b"], [b"c"])}
+    assert float(memory.moments.scatter.sum()) == 0
+
+
+def test_the_file_of_a_memory_has_every_image_once() -> None:
+    memory = memory_of(0.2, images=20)
+    memory.classes = {0: ClassMemory([b"first image"], [b"second image"])}
+    out = io.BytesIO()
+    write_memory(memory.to_table(), out)
+    assert out.getvalue().count(b"first image") == 1
+    assert parse_memory(out.getvalue(), 1).equals(memory.to_table())

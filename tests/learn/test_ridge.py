@@ -7,6 +7,7 @@ from sklearn.linear_model import Ridge
 
 from bic.learn.moments import Moments
 from bic.learn.ridge import PENALTIES, SCALE, Regression, best_of
+from bic.model.calibrate import fit_temperature
 
 
 def blobs(
@@ -110,3 +111,29 @@ def test_features_that_are_all_equal_can_be_solved() -> None:
     head = Regression(moments, range(2)).head(1.0)
     assert torch.isfinite(head.weight).all()
     assert torch.isfinite(head.bias).all()
+
+
+def test_five_penalties_are_tried_at_most() -> None:
+    for best in PENALTIES:
+        tried = []
+
+        def loss(penalty: float, best: float = best, tried: list[float] = tried) -> float:
+            tried.append(penalty)
+            return abs(np.log(penalty / best))
+
+        assert best_of(PENALTIES, loss) == best
+        assert len(tried) <= 5
+        assert best in tried
+
+
+@pytest.mark.parametrize("num_images", [2, 30])
+def test_the_scale_is_the_same_for_few_and_for_many_held_out_images(num_images: int) -> None:
+    features, labels = blobs([15] * 5, 60, seed=8)
+    held_out, own = blobs([30] * 5, 60, seed=9)
+    places = torch.arange(0, 150, 150 // num_images)[:num_images]
+    held_out, own = held_out[places].float(), own[places]
+    regression = Regression(moments_of(features, labels), range(5))
+    weight, bias = regression.solved(0.1)
+    temperature = fit_temperature(held_out @ weight.T.float() + bias.float(), own)
+    head = regression.chosen_head(held_out, own, 0.1)
+    np.testing.assert_allclose(head.weight * temperature, weight, rtol=1e-4, atol=1e-5)

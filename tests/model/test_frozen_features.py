@@ -11,6 +11,7 @@ from support.pictures import picture, png
 from bic.data.images import ImageSet, array_set
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
+from bic.model import frozen_features
 from bic.model.feature_folder import FeatureFolder
 from bic.model.features import extract
 from bic.model.frozen_features import fingerprint, keys_of, with_features
@@ -143,3 +144,48 @@ def test_a_frozen_network_takes_computed_features() -> None:
     network = frozen_network()
     features = torch.rand(2, network.num_features)
     assert network.features(features) is features
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 16])
+def test_threads_compute_the_features_of_all_images_in_order(
+    monkeypatch: pytest.MonkeyPatch, num_threads: int
+) -> None:
+    monkeypatch.setattr(frozen_features, "PIXELS_AT_ONCE", 3 * 32**2)
+    network = frozen_network()
+    images = image_set(23)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        featured = with_features(network, images, QUIET, mirrored=True)
+        assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+    assert featured.features is not None
+    assert featured.features.mirrored is not None
+    pixels = images.take(images.everything)
+    for found, shown in (
+        (featured.features.plain, pixels),
+        (featured.features.mirrored, pixels.flip(3)),
+    ):
+        expected = network.features(shown)
+        torch.testing.assert_close(found.float(), expected, rtol=2e-3, atol=1e-4)
+
+
+def test_a_thread_whose_images_are_all_broken_leaves_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frozen_features, "PIXELS_AT_ONCE", 2 * 32**2)
+    files = [b"no image"] * 4 + [png(picture(seed, 40, 30)) for seed in range(3)]
+    images = ImageSet(labels=np.arange(7), preprocessing=PREPROCESSING, files=files, skip_bad=True)
+    with pytest.warns(UserWarning, match="left out"):
+        featured = with_features(frozen_network(), images, QUIET, mirrored=False)
+    assert featured.labels.tolist() == [4, 5, 6]
+
+
+def test_an_unreadable_image_stops_all_threads() -> None:
+    before = torch.get_num_threads()
+    files = [png(picture(seed, 40, 30)) for seed in range(9)] + [b"no image"]
+    images = ImageSet(labels=np.arange(10), preprocessing=PREPROCESSING, files=files)
+    with pytest.raises(UserError, match="can't read"):
+        with_features(frozen_network(), images, QUIET, mirrored=False)
+    assert torch.get_num_threads() == before

@@ -157,9 +157,10 @@ def test_model_of_an_earlier_version_can_be_saved_in_the_present_format(
 
 
 def test_loading_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
-    """Such as torch's compiler, which some operations on the meta device import."""
+    """Such as torch's compiler and sympy, which some operations on the meta device import."""
     made_model("ridge").save(tmp_path / "m")
-    code = "import sys, bic; bic.Model.load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    slow = "{'torch._dynamo', 'sympy'} & set(sys.modules)"
+    code = f"import sys, bic; bic.Model.load(sys.argv[1]); print(bool({slow}))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "m")],
         capture_output=True,

@@ -44,20 +44,32 @@ def column_pieces(
         yield batch.column(0)
 
 
-def read_columns(source: Source, types: Mapping[str, pa.DataType]) -> pa.Table:
+def read_columns(
+    source: Source,
+    types: Mapping[str, pa.DataType],
+    optional: Mapping[str, pa.DataType] | None = None,
+) -> pa.Table:
     """Some columns of a file, whole, with the types that they must have.
 
-    Raises as `column_pieces` does, but opens the file only once.
+    A file need not have the `optional` columns. Raises as `column_pieces` does, but opens the file
+    only once.
     """
-    batches = list(_batches(source, list(types), None))
+    optional = optional or {}
+    batches = list(_batches(source, list(types), None, list(optional)))
+    found = set(batches[0].schema.names) if batches else set(types)
     columns = {}
-    for name, kind in types.items():
+    for name, kind in (*types.items(), *optional.items()):
+        if name not in found:
+            continue
         columns[name] = pa.chunked_array([batch.column(name) for batch in batches], kind)
     return pa.table(columns)
 
 
 def _batches(
-    source: Source, columns: Sequence[str], groups: Sequence[int] | None
+    source: Source,
+    columns: Sequence[str],
+    groups: Sequence[int] | None,
+    optional: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Rows of some columns, with values in place of references to a dictionary."""
     name = "a file in memory" if isinstance(source, bytes) else source
@@ -66,6 +78,8 @@ def _batches(
         with pq.ParquetFile(stream, memory_map=False, pre_buffer=False) as file:
             metadata = file.metadata
             _require_columns(metadata, columns)
+            present = set(metadata.schema.names)
+            columns = [*columns, *(name for name in optional if name in present)]
             chosen = range(metadata.num_row_groups) if groups is None else groups
             refuse_unpacking(name, stored, ROW_BYTES * metadata.num_rows)
             sizes = _page_sizes(stream, stored, metadata, columns, chosen)

@@ -1,5 +1,6 @@
 """The answer of `ridge`: the head that is solved from the moments of all images learned so far."""
 
+import copy
 import os
 
 import torch
@@ -13,12 +14,14 @@ from bic.learn.memory import Memory
 from bic.learn.moments import Moments
 from bic.learn.ridge import DEFAULT_PENALTY, Regression
 from bic.model.answers import RidgeHead
+from bic.model.calibrate import evenly_spaced
 from bic.model.features import extract
 from bic.model.model import Model
 from bic.model.random_features import RandomFeatures
 
 ROWS = 4096  # features that are expanded at a time
 MATRICES = 4  # in double precision that exist at once while a head is solved
+MAX_HELD_OUT = 500  # images that the penalty is chosen on: more would hardly change one number
 MAX_SEED = 2**32  # of the generator of random features
 
 
@@ -36,15 +39,24 @@ def check_room(lesson: Lesson, model: Model) -> None:
 
 
 def exact_head(
-    lesson: Lesson, model: Model, memory: Memory, *, new: ImageSet, held_out: ImageSet
+    lesson: Lesson,
+    model: Model,
+    memory: Memory,
+    *,
+    before: Model | None,
+    new: ImageSet,
+    held_out: ImageSet,
 ) -> RidgeHead:
     """Add the images in `new` to the moments, and solve the head again.
 
     The penalty and the scale of the logits are those that suit the held-out images best.
     """
     network = model.network
-    count = lesson.method_setting("random_features", 0)
-    expansion = RandomFeatures(network.num_features, count, lesson.learning.seed % MAX_SEED)
+    if before is not None and isinstance(before.answer, RidgeHead):
+        expansion = copy.deepcopy(before.answer.expansion).cpu()
+    else:
+        count = lesson.method_setting("random_features", 0)
+        expansion = RandomFeatures(network.num_features, count, lesson.learning.seed % MAX_SEED)
     moments = memory.moments
     if moments is None:
         moments = Moments.empty(expansion.dim)
@@ -59,7 +71,7 @@ def exact_head(
     regression = Regression(moments, model.active)
     penalty = lesson.method_setting("penalty", None)
     if len(held_out):
-        features, labels = _features(lesson, model, held_out)
+        features, labels = _features(lesson, model, evenly_spaced(held_out, MAX_HELD_OUT))
         head = regression.chosen_head(expansion(features), labels, penalty)
     else:
         head = regression.head(penalty or DEFAULT_PENALTY)

@@ -1,6 +1,5 @@
 """Learner: a model that learns classes in steps. It sees old classes only in its memory."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,9 +159,10 @@ class Learner:
                 self.learning, step.train, num_classes, self.progress, self.device
             )
             self.learning = self.learning.with_recipe(precision=precision)
-        memory = copy.deepcopy(self._memory)
-        if memory is None:
+        if self._memory is None:
             memory = self._empty_memory(step.train.preprocessing)
+        else:
+            memory = self._memory.copy()
         frozen = None
         if self.learning.recipe.frozen:
             everything = None if step.everything is None else self.featured(step.everything)

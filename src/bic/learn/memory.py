@@ -1,5 +1,6 @@
 """Memory: the few old images that are kept, as encoded bytes within a budget."""
 
+import copy
 import math
 import sys
 from collections.abc import Iterable
@@ -65,6 +66,16 @@ class Memory:
         self.classes: dict[int, ClassMemory] = {}
         self.moments: Moments | None = None
         self.features = ExemplarFeatures()
+
+    def copy(self) -> "Memory":
+        """A memory whose changes leave this one alone. Both share the images and the features."""
+        limit = self.held_out_limit
+        copied = Memory(self.budget, self.held_out, self.preprocessing, held_out_limit=limit)
+        for label, kept in self.classes.items():
+            copied.classes[label] = ClassMemory(list(kept.train), list(kept.held_out))
+        copied.moments = copy.deepcopy(self.moments)
+        copied.features.views = dict(self.features.views)
+        return copied
 
     def __len__(self) -> int:
         return sum(kept.num_images for kept in self.classes.values())

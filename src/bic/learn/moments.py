@@ -69,11 +69,8 @@ class Moments:
 
     def packed(self, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """The tensors to save. The scatter is symmetric: only its lower half is kept."""
-        return {
-            "counts": self.counts,
-            "means": self.means.to(dtype),
-            "scatter": self.scatter.to(dtype)[_lower_half(self.dim)],
-        }
+        rows = [row[: place + 1] for place, row in enumerate(self.scatter.to(dtype))]
+        return {"counts": self.counts, "means": self.means.to(dtype), "scatter": torch.cat(rows)}
 
     @classmethod
     def unpacked(cls, tensors: dict[str, Tensor], dim: int, num_classes: int) -> "Moments":
@@ -92,11 +89,8 @@ class Moments:
         if not (tensors["counts"] >= 0).all():
             raise ValueError("a class has a negative number of images")
         scatter = torch.zeros(dim, dim, dtype=torch.float64)
-        scatter[_lower_half(dim)] = tensors["scatter"].double()
+        parts = torch.split(tensors["scatter"], list(range(1, dim + 1)))
+        for row, part in zip(scatter, parts, strict=True):
+            row[: len(part)] = part
         scatter += scatter.tril(-1).T
         return cls(tensors["counts"].double(), tensors["means"].double(), scatter)
-
-
-def _lower_half(dim: int) -> Tensor:
-    """Which entries of a matrix [dim, dim] are on or below its diagonal."""
-    return torch.ones(dim, dim, dtype=torch.bool).tril()

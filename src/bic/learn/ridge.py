@@ -7,6 +7,7 @@ the same number of images, this is ridge regression on one-hot targets (as in Ra
 al., 2023). Otherwise classes with many images have no advantage over classes with few.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ DEFAULT_PENALTY = 1.0  # without held-out images. It suits tens of images per cl
 # Regression returns 1 for the right class and 0 for the others. Logits are this many times larger
 # before they are calibrated.
 SCALE = 10.0
+BLOCK = 512  # rows of a matrix that are computed at once
+TOLERANCE = 1e-9  # of the scale of the logits, relative
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,23 @@ class Regression:
         means = moments.means[self.active]
         self.mean = means.mean(dim=0)
         self.targets = means - self.mean
+        # Only the lower half is computed and used: the matrix is symmetric.
         self.matrix = moments.scatter / moments.counts.sum().clamp(min=1.0)
-        self.matrix.addmm_(self.targets.T, self.targets, alpha=1 / len(active))
+        for start in range(0, moments.dim, BLOCK):
+            rows = slice(start, start + BLOCK)
+            columns = slice(0, start + BLOCK)
+            products = self.targets[:, rows].T, self.targets[:, columns]
+            self.matrix[rows, columns].addmm_(*products, alpha=1 / len(active))
         self.size = max(float(self.matrix.diagonal().mean()), 1e-30)
 
-    def solved(self, penalty: float, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
         """The weights [active, dim] and biases [active] of the regression, times SCALE."""
-        matrix = self.matrix.to(dtype, copy=True)
+        matrix = self.matrix.clone()
         matrix.diagonal().add_(penalty * self.size)
         factor = torch.linalg.cholesky(matrix)
-        targets = (self.targets.T / len(self.active)).to(dtype)
-        weight = torch.cholesky_solve(targets, factor).T * SCALE
-        bias = SCALE / len(self.active) - weight @ self.mean.to(dtype)
+        targets = self.targets.T * (SCALE / len(self.active))
+        weight = torch.cholesky_solve(targets, factor).T
+        bias = SCALE / len(self.active) - weight @ self.mean
         return weight, bias
 
     def head(self, penalty: float, scale: float = 1.0) -> ExactHead:
@@ -72,38 +80,80 @@ class Regression:
         features [images, dim]; labels [images] are positions among all classes. A given `penalty`
         is used as it is, and only the scale of the logits is fitted.
         """
-        positions = torch.searchsorted(self.active, labels.contiguous())
+        return self.head(*self._chosen(features, labels, penalty))
 
+    def _chosen(
+        self, features: Tensor, labels: Tensor, penalty: float | None
+    ) -> tuple[float, float]:
+        """The penalty, and the scale of its logits."""
+        positions = torch.searchsorted(self.active, labels.contiguous())
+        trial = _Trial(self, features)
         scales: dict[float, float] = {}
 
         def loss(candidate: float) -> float:
-            # Single precision is enough to compare penalties.
-            weight, bias = self.solved(candidate, torch.float32)
-            logits = F.linear(features, weight, bias)
-            scales[candidate] = 1 / fit_temperature(logits, positions)
+            logits = trial.logits(candidate)
+            scales[candidate] = 1 / fit_temperature(logits, positions, tolerance=TOLERANCE)
             return float(_balanced_cross_entropy(scales[candidate] * logits, positions))
 
-        best = best_of(PENALTIES if penalty is None else (penalty,), loss)
-        return self.head(best, scales[best])
+        if penalty is None:
+            penalty = best_of(PENALTIES, loss)
+        else:
+            loss(penalty)
+        return penalty, scales[penalty]
+
+
+class _Trial:
+    """The logits of held-out images for any penalty, in single precision.
+
+    This is enough to compare penalties. The system is solved for the classes or for the images,
+    whichever are fewer.
+    """
+
+    def __init__(self, regression: Regression, features: Tensor) -> None:
+        self.size = regression.size
+        self.matrix = regression.matrix.float()
+        self.diagonal = self.matrix.diagonal().clone()
+        self.targets = regression.targets.float()
+        self.images = features - regression.mean.float()
+
+    def logits(self, penalty: float) -> Tensor:
+        """Logits [images, active classes], as the head of this penalty gives them."""
+        torch.add(self.diagonal, penalty * self.size, out=self.matrix.diagonal())
+        factor = torch.linalg.cholesky(self.matrix)
+        if len(self.images) < len(self.targets):
+            products = torch.cholesky_solve(self.images.T, factor).T @ self.targets.T
+        else:
+            products = self.images @ torch.cholesky_solve(self.targets.T, factor)
+        return products.add_(1.0).mul_(SCALE / len(self.targets))
 
 
 def best_of(values: Sequence[float], loss: Callable[[float], float]) -> float:
     """The value with the smallest loss, if the loss falls and then rises along the values.
 
-    The loss is computed for every third value, and then for neighbours of the best one.
+    Fibonacci search (Kiefer, 1953): of all searches, the one with the fewest values in the worst
+    case. Of eleven values it tries five.
 
     >>> best_of([1, 2, 3, 4, 5, 6, 7, 8], lambda value: (value - 6) ** 2)
     6
     """
-    first = min(1, len(values) - 1)
-    losses = {place: loss(values[place]) for place in range(first, len(values), 3)}
-    best = -1
-    while best != min(losses, key=losses.__getitem__):
-        best = min(losses, key=losses.__getitem__)
-        for place in (best - 1, best + 1):
-            if 0 <= place < len(values) and place not in losses:
-                losses[place] = loss(values[place])
-    return values[best]
+    known: dict[int, float] = {}
+
+    def loss_at(place: int) -> float:
+        if place >= len(values):
+            return math.inf
+        if place not in known:
+            known[place] = loss(values[place])
+        return known[place]
+
+    short, long = 1, 1  # neighbouring Fibonacci numbers
+    while short + long <= len(values):
+        short, long = long, short + long
+    before = -1  # the smallest loss is at one of the next short + long - 1 places
+    while short + long > 2:
+        if loss_at(before + short) > loss_at(before + long):
+            before += short
+        short, long = long - short, short
+    return values[before + 1]
 
 
 def _balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
 """Learners on disk: a model folder with the memory and the settings of learning."""
 
-import io
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,14 +30,19 @@ OPTIONAL_FILES = (BACKBONE, MOMENTS)  # of a frozen backbone and of an exact hea
 
 def learner_files(learning: Learning, model: Model, memory: Memory) -> dict[str, files.Content]:
     """The files of a folder from which a learner can continue."""
-    table = partial(_write_table, memory.to_table())
+    table = partial(write_memory, memory.to_table())
     settings = files.to_json(learning.model_dump(mode="json"))
     written = {**model_files(model), MEMORY: table, LEARNING: settings}
     return written | moments_files(memory.moments)
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, compression="none")  # the images are compressed already
+def write_memory(table: pa.Table, place: Path | BinaryIO) -> None:
+    """Write the table of a memory to a file or a stream.
+
+    The images are compressed already, and no two of them are equal. Statistics would repeat the
+    smallest and the largest image.
+    """
+    pq.write_table(table, place, compression="none", use_dictionary=False, write_statistics=False)
 
 
 def packed(contents: Mapping[str, files.Content]) -> dict[str, bytes]:
@@ -119,17 +124,14 @@ def read_memory(content: bytes, num_classes: int, place: Path) -> pa.Table:
 def parse_memory(content: bytes, num_classes: int) -> pa.Table:
     """The table of a memory. Raises ValueError, with the reason, if it cannot be used."""
     try:
-        table = read_columns(content, MEMORY_TYPES)
-        if any(column.null_count for column in table.columns):
+        table = read_columns(content, MEMORY_TYPES, FEATURES)
+        if any(table[name].null_count for name in MEMORY_TYPES):  # features may have gaps
             raise ValueError("it has empty cells")
         labels = table["class"].to_numpy()
         if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
             raise ValueError("it holds images of classes that the model does not have")
         if not set(table["part"].unique().to_pylist()) <= {TRAIN, HELD_OUT}:
             raise ValueError("it holds images that are neither trained on nor held out")
-        names = pq.ParquetFile(io.BytesIO(content)).schema_arrow.names
-        if set(FEATURES) <= set(names):  # read apart from the others, because it may have gaps
-            table = table.append_column("features", read_columns(content, FEATURES)["features"])
         return table
     except UserError as error:
         raise ValueError(error.problem) from error

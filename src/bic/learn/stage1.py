@@ -1,7 +1,5 @@
 """Stage 1: grow the network by the new classes and train it."""
 
-import copy
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,7 +36,7 @@ def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
             images, _ = train.take_readable(np.sort(measured), decode=decode_all)
             model.network.prepare(images)
         else:
-            network = copy.deepcopy(before.network)
+            network = before.network.copied()
             model = Model(network, before.backbone, before.preprocessing)
         model.retired = () if before is None else before.retired
         model.classes = known + lesson.step.new_classes

@@ -84,5 +84,5 @@ def _final_answer(
     if lesson.method.answer == "head and means":
         return head_and_means(lesson, model, memory, before=before, held_out=held_out)
     if lesson.method.answer == "ridge":
-        return exact_head(lesson, model, memory, new=new, held_out=held_out)
+        return exact_head(lesson, model, memory, before=before, new=new, held_out=held_out)
     return model.answer

@@ -51,6 +51,11 @@ def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> Calibrati
 def _bounded(images: ImageSet, num_classes: int) -> ImageSet:
     """At most so many images that their logits fit in memory, evenly spaced over all classes."""
     limit = min(MAX_IMAGES, max(FEWEST_IMAGES, MAX_LOGITS // max(1, num_classes)))
+    return evenly_spaced(images, limit)
+
+
+def evenly_spaced(images: ImageSet, limit: int) -> ImageSet:
+    """At most `limit` images, evenly spaced over all classes."""
     if len(images) <= limit:
         return images
     by_class = np.argsort(images.labels, kind="stable")
@@ -83,7 +88,7 @@ def _final_logits(
     return gathered(logits[:count]), gathered(labels[:count]), gathered(certainties[:count])
 
 
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+def fit_temperature(logits: Tensor, labels: Tensor, *, tolerance: float = 1e-15) -> float:
     """The temperature that minimises the cross-entropy of softmax(logits / temperature).
 
     logits [images, classes] are final, labels [images]. A logit may be -inf, that of a class that
@@ -91,6 +96,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     1/temperature, PULL · (s − 1 − log s) is added to the sum over images. It pulls few images
     towards 1 and leaves many alone. The sum is convex in s, so Newton's method finds its minimum;
     where a step would leave the interval that holds the minimum, it is replaced by a bisection.
+    The search ends with a step that is smaller than `tolerance`, relative to s.
 
     Raises ValueError for logits that are not numbers.
     """
@@ -107,7 +113,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
         following = slope - gradient / curvature
         if not low < following < high:
             following = (low * high) ** 0.5
-        if abs(following - slope) <= 1e-15 * slope:
+        if abs(following - slope) <= tolerance * slope:
             break
         slope = following
     return 1 / slope

@@ -5,8 +5,9 @@ that is computed again.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from bic.compute.distributed import gathered, world
 from bic.compute.precision import computing_in
-from bic.data.batches import plain_batches
+from bic.data.batches import ahead, plain_batches
 from bic.data.images import Features, ImageSet, Indices
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
@@ -29,7 +30,14 @@ Rows = Mapping[bytes, Row]
 PLAIN = b"\0"  # the last byte of a key: the image as it is, or mirrored
 MIRRORED = b"\1"
 KEY_BYTES = 33
-BATCH_SIZE = 128  # images that are decoded at once, by the decode pool
+# On a CPU, each thread decodes its own images and computes their features. Threads that share the
+# work on every image wait for each other, and decoding would have to wait for them.
+MAX_THREADS = 8  # more would wait for Python: then each of them computes with several
+# Pixels that a thread works on at once, so that they fit into its caches: four images of 224 × 224.
+# In bfloat16 there are twice as many, of half the bytes.
+PIXELS_AT_ONCE = 4 * 224**2
+# On a GPU, so many images at once are decoded by the decode pool.
+BATCH_SIZE = 128
 # Fewer images are decoded by threads: starting the pool takes as long as computing the features of
 # a few hundred photographs.
 FEW_IMAGES = 2048
@@ -125,8 +133,7 @@ def computed_features(
             values[index, place] = found[keys[index] + flag]
     title = "computing features"
     with progress.task(title, len(images), done=len(known)) as task:
-        batch_size = SMALL_BATCH_SIZE if len(missing) < FEW_IMAGES else BATCH_SIZE
-        computing = _Computing(network, mirrored, precision, batch_size, task)
+        computing = _Computing(network, mirrored, precision, task)
         for start in range(0, len(missing), KEPT_AT_ONCE):
             part = missing[start : start + KEPT_AT_ONCE]
             computed, good = computing.rows(images.select(part))
@@ -147,28 +154,22 @@ def computed_features(
 class _Computing:
     """The forward passes of a frozen network."""
 
-    def __init__(
-        self, network: Network, mirrored: bool, precision: str, batch_size: int, task: Task
-    ) -> None:
+    def __init__(self, network: Network, mirrored: bool, precision: str, task: Task) -> None:
         self.network = network.eval()
         self.mirrored = mirrored
         self.precision = precision
-        self.batch_size = batch_size
         self.task = task
 
-    @torch.no_grad()
     def rows(self, images: ImageSet) -> tuple[npt.NDArray[np.float16], Indices]:
         """Features [readable, 1 or 2, num_features] of images, and the images' indices."""
-        parts = []
-        places = []
-        for pixels, indices in plain_batches(images, self.batch_size):
-            parts.append(self._features(pixels))
+        empty = torch.empty(0, 1 + self.mirrored, self.network.num_features).half()
+        parts = [empty]
+        places = [torch.empty(0, dtype=torch.int64)]
+        on_cpu = self.network.device.type == "cpu"
+        for features, indices in self._by_threads(images) if on_cpu else self._by_gpu(images):
+            parts.append(features)
             places.append(torch.from_numpy(indices))
             self.task.advance(len(indices))
-        if not parts:
-            empty = torch.empty(0, 1 + self.mirrored, self.network.num_features)
-            parts.append(empty.half())
-            places.append(torch.empty(0, dtype=torch.int64))
         rows = gathered(torch.cat(parts))
         if not torch.isfinite(rows).all():
             raise UserError(
@@ -177,6 +178,39 @@ class _Computing:
             )
         return rows.numpy(), gathered(torch.cat(places)).numpy()
 
+    def _by_gpu(self, images: ImageSet) -> Iterator[tuple[Tensor, Indices]]:
+        batch_size = SMALL_BATCH_SIZE if len(images) < FEW_IMAGES else BATCH_SIZE
+        for pixels, indices in plain_batches(images, batch_size):
+            yield self._features(pixels), indices
+
+    def _by_threads(self, images: ImageSet) -> Iterator[tuple[Tensor, Indices]]:
+        num_threads = torch.get_num_threads()
+        workers = min(num_threads, MAX_THREADS)
+        shard = world().share(images.everything)
+        side = images.preprocessing.size or 1
+        num_pixels = PIXELS_AT_ONCE * (2 if self.precision == "bfloat16" else 1)
+        batch_size = max(1, min(num_pixels // side**2, len(shard) // workers))
+        makers = []
+        for start in range(0, len(shard), batch_size):
+            indices = shard[start : start + batch_size]
+            makers.append(partial(self._decoded, images, indices, num_threads // workers))
+        self.network.fold()
+        try:
+            for features, indices in ahead(makers, workers):
+                if len(indices):
+                    yield features, indices
+        finally:
+            torch.set_num_threads(num_threads)
+
+    def _decoded(
+        self, images: ImageSet, indices: Indices, num_threads: int
+    ) -> tuple[Tensor, Indices]:
+        """The features of readable images, computed by a thread of its own."""
+        torch.set_num_threads(num_threads)  # of this thread, and of threads that start later
+        pixels, readable = images.take_readable(indices)
+        return self._features(pixels) if len(readable) else torch.empty(0), readable
+
+    @torch.no_grad()
     def _features(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(self.network.device)
         with computing_in(self.precision, self.network.device):

@@ -170,9 +170,14 @@ class Network(nn.Module):
         self.backbone.eval()
         return self
 
+    def copied(self) -> "Network":
+        """A copy to train. Copies share a frozen backbone: it never changes."""
+        shared: list[object] = [self.backbone, self._folded] if self.frozen else []
+        return copy.deepcopy(self, {id(part): part for part in shared})
+
     def with_empty_head(self) -> "Network":
         """A copy of the network that knows no classes."""
-        network = copy.deepcopy(self)
+        network = self.copied()
         network.head = Head(self.num_features).to(self.device)
         return network
 
@@ -213,18 +218,23 @@ class Network(nn.Module):
             return frozen.float()
         return self._frozen_features(images)
 
+    def fold(self) -> nn.Module:
+        """The frozen backbone for inference. Threads that share a network call this before."""
+        if not self._folded:
+            self._folded.append(folded(self.backbone))
+        return self._folded[0]
+
     @torch.no_grad()
     def _frozen_features(self, images: Tensor) -> Tensor:
         """The features of pixels, by a backbone for inference."""
-        if not self._folded:
-            self._folded.append(folded(self.backbone))
+        backbone = self.fold()
         num_images = len(images)
         if self.device.type == "cpu":
             num_images = max(1, PIXELS_AT_ONCE // images[0, 0].numel())
         parts = []
         for start in range(0, len(images), num_images):
             part = images[start : start + num_images]
-            parts.append(self._folded[0](self.normalised(part)).float())
+            parts.append(backbone(self.normalised(part)).float())
         return torch.cat(parts)
 
     def head_logits(self, features: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import safetensors.torch
 import torch
 
@@ -15,7 +14,7 @@ from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
 from bic.learn.moments import Moments
-from bic.learn.saved_learner import LEARNING, parse_memory, read_learning
+from bic.learn.saved_learner import LEARNING, parse_memory, read_learning, write_memory
 from bic.learn.saved_moments import MOMENTS, parse_moments
 from bic.model.model import Model
 from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, description, model_of, tensors_by_file
@@ -64,7 +63,7 @@ def _encoded_class(memory: Memory, label: int) -> bytes:
     alone.classes = {label: memory.classes[label]}
     alone.features = memory.features
     out = io.BytesIO()
-    pq.write_table(alone.to_table(), out, compression="none")  # the images are compressed already
+    write_memory(alone.to_table(), out)
     return out.getvalue()
 
 
