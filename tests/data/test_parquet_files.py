@@ -1,5 +1,6 @@
 """Parquet files of strangers: little memory and one sentence, whatever they claim."""
 
+import io
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from bic import UserError
 from bic.data import image_files, page_headers, parquet_files
 from bic.data.image_files import Row, read
 from bic.data.open import open_dataset
+from bic.data.parquet_directory import column_chunks
 from bic.data.parquet_files import column_pieces, metadata_of, read_columns
 
 CODECS = ["none", "snappy", "gzip", "zstd"]
@@ -234,3 +236,57 @@ def test_a_field_of_no_known_kind_is_refused_before_pyarrow_aborts() -> None:
     content[directory + 20] ^= 1  # neither required, optional nor repeated
     with pytest.raises((ValueError, UserError), match="damaged"):
         values(bytes(content), "x")
+
+
+# Bytes of the directory of CONTENT, and what they become. For each, pyarrow aborts the process when
+# it is asked for the column: another type, a required field, and histograms of another length.
+ABORTING = [
+    *[(18, value) for value in (0x08, 0x0A, 0x04, 0x06, 0x00, 0x02)],
+    *[(19, value) for value in (0x24, 0x26, 0x23, 0x29, 0x2A)],
+    (20, 0x00),
+    *[(93, value) for value in (0x39, 0x29)],
+    *[(place, 0x40 + value) for place in (96, 184, 273) for value in range(8)],
+    *[(269, value) for value in (0x01, 0x02)],
+]
+
+
+@pytest.mark.parametrize(("place", "value"), ABORTING)
+def test_damaged_directory_does_not_abort(place: int, value: int) -> None:
+    content = bytearray(CONTENT)
+    content[len(content) - 8 - int.from_bytes(content[-8:-4], "little") + place] = value
+    with suppress(ValueError, OSError, pa.ArrowException, UserError):
+        values(bytes(content), "x")
+
+
+NESTED = pa.table(
+    {
+        "image": [{"bytes": b"a" * 50, "path": "x"}, {"bytes": None, "path": "y"}] * 30,
+        "words": [["a", "b"], []] * 30,
+        "label": [3, 4] * 30,
+    }
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"compression": "none"}])
+def test_the_directory_is_read_as_pyarrow_reads_it(options: dict[str, Any]) -> None:
+    out = io.BytesIO()
+    pq.write_table(NESTED, out, row_group_size=25, **options)
+    metadata = pq.ParquetFile(out).metadata
+    expected = []
+    for group in range(metadata.num_row_groups):
+        found = [metadata.row_group(group).column(number) for number in range(4)]
+        starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in found]
+        sizes = [chunk.total_compressed_size for chunk in found]
+        paths = [chunk.path_in_schema for chunk in found]
+        ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+        expected.append(list(zip(paths, starts, ends, strict=True)))
+    assert column_chunks(out, len(out.getvalue())) == expected
+    assert len(expected) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"\0" * 20, b"\xff\xff\xff\xffPAR1", b"\x19" * 90 + b"Z\0\0\0PAR1"]
+)
+def test_what_is_no_directory_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"damaged|nested too deeply"):
+        column_chunks(io.BytesIO(content), len(content))

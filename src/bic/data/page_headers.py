@@ -1,17 +1,20 @@
 """The headers of a Parquet file's pages: how large each page becomes when it is unpacked.
 
 They are written in Thrift's compact protocol. The fields that matter are 2, the size of the
-unpacked page, and 3, its size in the file; all others are skipped.
+unpacked page, and 3, its size in the file.
 """
 
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 WINDOW = 2**16  # bytes that almost every header fits into
 MAX_HEADER = 2**24  # as in pyarrow
-MAX_DEPTH = 8
+MAX_DEPTH = 16
 
 # Thrift's compact types.
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+LONG_LIST = 15  # in place of the number of elements: the number follows
+
+Fields = dict[int, Any]  # of a struct, by their numbers
 
 
 class PageSizes(NamedTuple):
@@ -24,8 +27,8 @@ class PageSizes(NamedTuple):
         return PageSizes(self.total + other.total, max(self.largest, other.largest))
 
 
-class Header:
-    """A cursor over the bytes of a header. Running off the end raises IndexError."""
+class Cursor:
+    """A position in bytes of Thrift's compact protocol. Running off the end raises IndexError."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -43,55 +46,61 @@ class Header:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise ValueError("a page header has a number that does not end")
+        raise ValueError("it has a number that does not end")
 
     def signed(self) -> int:
         value = self.varint()
         return (value >> 1) ^ -(value & 1)
 
-    def advance(self, count: int) -> None:
+    def binary(self, count: int) -> bytes:
+        start = self.position
         self.position += count
         if self.position > len(self._content):
             raise IndexError
+        return self._content[start : self.position]
 
-    def fields(self) -> dict[int, int]:
-        """The whole numbers among the fields of a struct, by field."""
-        numbers: dict[int, int] = {}
+    def struct(self, *, depth: int = 0) -> Fields:
+        """The values of a struct by the numbers of its fields."""
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        values: Fields = {}
         field = 0
         while kind_and_step := self.byte():
             step = kind_and_step >> 4
             kind = kind_and_step & 0x0F
             field = field + step if step else self.signed()
-            if kind in (I16, I32, I64):
-                numbers[field] = self.signed()
+            if kind in (TRUE, FALSE):  # a field's type is its value
+                values[field] = kind == TRUE
             else:
-                self.skip(kind, depth=0)
-        return numbers
+                values[field] = self._value(kind, depth)
+        return values
 
-    def skip(self, kind: int, *, depth: int) -> None:
-        """Pass over one value."""
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (TRUE, FALSE, BYTE):
+            return self.byte()
+        if kind in (I16, I32, I64):
+            return self.signed()
+        if kind == DOUBLE:
+            return self.binary(8)
+        if kind == BINARY:
+            return self.binary(self.varint())
+        if kind in (LIST, SET):
+            return self._list(depth)
+        if kind == STRUCT:
+            return self.struct(depth=depth + 1)
+        raise ValueError("it has a field of an unknown type")
+
+    def _list(self, depth: int) -> list[Any]:
         if depth > MAX_DEPTH:
-            raise ValueError("a page header is nested too deeply")
-        if kind in (TRUE, FALSE):
-            return
-        if kind == BYTE:
-            self.advance(1)
-        elif kind in (I16, I32, I64):
-            self.varint()
-        elif kind == DOUBLE:
-            self.advance(8)
-        elif kind == BINARY:
-            self.advance(self.varint())
-        elif kind == STRUCT:
-            self._skip_struct(depth)
-        else:
-            raise ValueError("a page header has a field of an unknown type")
-
-    def _skip_struct(self, depth: int) -> None:
-        while kind_and_step := self.byte():
-            if not kind_and_step >> 4:
-                self.varint()
-            self.skip(kind_and_step & 0x0F, depth=depth + 1)
+            raise ValueError("it is nested too deeply")
+        count_and_kind = self.byte()
+        count = count_and_kind >> 4
+        if count == LONG_LIST:
+            count = self.varint()
+        values = []
+        for _ in range(count):  # each takes a byte at least, so that a wrong count ends early
+            values.append(self._value(count_and_kind & 0x0F, depth + 1))
+        return values
 
 
 def page_sizes(stream: BinaryIO, start: int, end: int) -> PageSizes:
@@ -110,12 +119,14 @@ def _header(stream: BinaryIO, start: int) -> tuple[int, int, int]:
     """The length of the header at a position, and the sizes of its page."""
     for window in (WINDOW, MAX_HEADER):
         stream.seek(start)
-        header = Header(stream.read(window))
+        header = Cursor(stream.read(window))
         try:
-            fields = header.fields()
-            return header.position, fields[2], fields[3]
+            fields = header.struct()
         except IndexError:
             continue
-        except KeyError:
-            break
+        unpacked = fields.get(2)
+        packed = fields.get(3)
+        if type(unpacked) is int and type(packed) is int:
+            return header.position, unpacked, packed
+        break
     raise ValueError("a page has no readable header")

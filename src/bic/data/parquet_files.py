@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bic.data.page_headers import PageSizes, page_sizes
+from bic.data.parquet_directory import DAMAGED, column_chunks
 from bic.foreign_files import open_regular_file, refuse_unpacking
 
 ROW_BYTES = 300  # that a row takes in lists of labels, names and facts
@@ -130,20 +131,14 @@ def _page_sizes(
 ) -> PageSizes:
     """The sizes of the pages of some columns in some row groups."""
     _refuse_odd_fields(str(metadata.schema))
+    chunks = column_chunks(stream, stored)
+    if len(chunks) != metadata.num_row_groups:
+        raise ValueError(DAMAGED)
     sizes = PageSizes()
     for group in groups:
-        row_group = metadata.row_group(group)
-        if row_group.num_rows == 0:  # its pages are not read, and may be missing
+        if metadata.row_group(group).num_rows == 0:  # its pages are not read, and may be missing
             continue
-        for number in range(row_group.num_columns):
-            chunk = row_group.column(number)
-            if not any(_is_below(chunk.path_in_schema, column) for column in columns):
-                continue
-            start = chunk.data_page_offset
-            if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-                start = min(start, chunk.dictionary_page_offset)
-            end = start + chunk.total_compressed_size
-            if not 0 <= start <= end <= stored:
-                raise ValueError("its directory points outside of the file")
-            sizes = sizes.joined(page_sizes(stream, start, end))
+        for chunk in chunks[group]:
+            if any(_is_below(chunk.path, column) for column in columns):
+                sizes = sizes.joined(page_sizes(stream, chunk.start, chunk.end))
     return sizes

@@ -148,6 +148,12 @@ LABELS = [np.int64(3), 1, 70000, True, None]
 pickle.dump({"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "labels": LABELS}, OUT, 4)
 
 
+def test_the_type_of_an_array_inside_a_tuple_is_not_data() -> None:
+    end = OUT.getvalue().index(b"\x94\x86") + 2  # after the arguments of a number's constructor
+    with pytest.raises(ValueError, match="it holds something that is not data"):
+        load(OUT.getvalue()[:end] + b".")
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(OUT.getvalue()) - 1), st.binary(min_size=1, max_size=3), st.booleans())
 def test_damage_is_harmless(position: int, change: bytes, insert: bool) -> None:

@@ -218,6 +218,8 @@ class Machine:
             if value.values is None:
                 raise ValueError("it holds an array without content")
             return value.values
+        if isinstance(value, tuple):
+            return tuple(self._plain(part) for part in value)
         if isinstance(value, Name | PickledType) or value is MARK:
             raise ValueError("it holds something that is not data")
         return value
