@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bic import Progress, open_model
+from bic import Progress, UserError, open_model
 from bic.data.new_images import NewImages, NewImagesReader
 from bic.store import photographs
 from bic.store.lesson_images import source_of
-from bic.store.photographs import suited_to_photographs
+from bic.store.photographs import possible_learning, suited_to_photographs
 
 
 class Said(Progress):
@@ -121,3 +121,20 @@ def test_a_model_of_photographs_learns_and_predicts(tmp_path: Path) -> None:
     model.learn(more)
     paths = sorted(str(path) for path in more.glob("*/*.png"))
     assert set(model.predict(paths)) >= {"c", "d"}
+
+
+def test_a_model_of_photographs_need_not_keep_images(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "photos", side=96, per_class=4)
+    model = open_model(tmp_path / "m", memory=0, held_out=0.0)
+    model.learn(folder)
+    assert [summary.kept for summary in model.classes()] == [0, 0]
+
+
+def test_settings_for_photographs_are_refused_for_other_images(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "small", side=32, per_class=4)
+    with pytest.raises(UserError, match="held_out must be more than 0 for bic-means, got 0"):
+        open_model(tmp_path / "m", held_out=0.0).learn(folder)
+    asked = {"held_out": 0.0, "backbone": "fast"}
+    with pytest.raises(UserError, match="held_out must be more than 0"):
+        possible_learning(asked)
+    assert possible_learning({"held_out": 0.0}).method == "ridge"

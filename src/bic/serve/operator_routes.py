@@ -27,7 +27,7 @@ PAGE_TYPES = {
 PAGE_FILES = {path.name: path for path in PAGE.glob("*") if path.suffix in PAGE_TYPES}
 
 
-@router.get("/health")
+@router.get("/health", response_model_exclude_none=True)  # it tells nothing about the model
 async def health() -> HealthAnswer:
     """The server runs."""
     return HealthAnswer(status="ok")

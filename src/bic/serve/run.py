@@ -22,7 +22,8 @@ from bic.serve.protocol import PatientProtocol
 from bic.serve.tokens import make_private_folder, open_token
 from bic.store.learner_files import load_learning
 from bic.store.model_folder import open_model
-from bic.store.model_settings import first_learning, given, refuse_changes
+from bic.store.model_settings import given, refuse_changes
+from bic.store.photographs import possible_learning
 from bic.store.version_writer import README, WAITING
 
 BACKLOG = 2048
@@ -136,7 +137,7 @@ def _refuse_other_folders(model: Path) -> None:
 def _check_settings(model: Path, settings: Mapping[str, Any]) -> None:
     """Raise UserError for settings that a new model cannot have, or that an old one has not."""
     asked = given(settings)
-    first_learning(asked)
+    possible_learning(asked)
     if asked and is_versioned(model):
         learning = consistent(model, lambda root: load_learning(model, live_version(model, root)))
         refuse_changes(asked, learning, model)

@@ -1,17 +1,36 @@
 """Photographs: unless the settings ask for training, they are learned on pretrained features."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from bic.data.new_images import NewImagesReader
+from bic.errors import UserError
+from bic.learn.learning import Learning
 from bic.learn.recipes import RECIPES
 from bic.model.pretrained import is_installed
 from bic.progress import Progress
 from bic.store.lesson_images import Source
+from bic.store.model_settings import first_learning
 
 PHOTOS = "photos"  # the recipe for photographs
 # With one of these settings, a user has decided how a network is trained, or that none is.
 DECIDED = {"recipe", "backbone", "epochs", "tune"}
+
+
+def possible_learning(asked: Mapping[str, Any]) -> Learning:
+    """The settings of a new model before it is known whether its images are photographs.
+
+    Raises UserError for settings that suit neither photographs nor other images.
+    """
+    try:
+        return first_learning(asked)
+    except UserError:
+        if (DECIDED | {"method"}) & asked.keys():
+            raise
+        with suppress(UserError):  # the method for photographs needs no memory
+            return first_learning({**asked, "recipe": PHOTOS})
+        raise
 
 
 def suited_to_photographs(

@@ -29,7 +29,7 @@ from bic.store.learn_report import Expectation, LearnReport
 from bic.store.learner_files import load_learner, load_learning, store_learner, store_memory
 from bic.store.lesson_images import LessonImages, Source, lesson_images
 from bic.store.model_settings import first_learning, given, refuse_changes, suited_learning
-from bic.store.photographs import suited_to_photographs
+from bic.store.photographs import possible_learning, suited_to_photographs
 from bic.store.seen_images import Seen, digest, encoded_ledger, ordered_fingerprint, read_ledgers
 from bic.store.unfinished import LearnPlan, Unfinished
 from bic.store.version_writer import store
@@ -96,8 +96,8 @@ class Teaching:
 
     def read(self, source: Source) -> LessonImages:
         """The images of the source that there is something to learn from."""
-        recipe = first_learning(self.asked).recipe
         if self.learner is None:
+            recipe = possible_learning(self.asked).recipe
             reader = self._reader(recipe, None, keep_files=True)
             self.asked = suited_to_photographs(self.asked, source, reader, self.progress)
             recipe = first_learning(self.asked).recipe

@@ -61,7 +61,7 @@ The images in the memory are copies of images that the model was taught with.
 
 Commands: `bic classes`, `bic history`, `bic predict`, `bic learn`, `bic rollback`, `bic check`.
 """
-IN_USE = "give another folder, or wait until this one is free"
+IN_USE = "wait until the other command, or the lesson of bic serve, is done"
 NOT_WRITABLE = "make it writable, or copy the model to a folder that is"
 REPEAT = "fix this and run the same command again (the model is intact)"
 
