@@ -221,7 +221,7 @@ def test_two_writers_and_any_number_of_readers(
             lambda: other.rename("a", "x"),
             lambda: other.rollback(1),
         ):
-            with pytest.raises(UserError, match="m is in use by another process; give another"):
+            with pytest.raises(UserError, match="m is in use by another process; wait"):
                 action()
         return judge(*arguments)
 
