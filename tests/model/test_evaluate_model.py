@@ -117,7 +117,7 @@ def test_top5_of_many_classes() -> None:
     model.classes = tuple("abcdefg")
     rank = {"a": 0, "b": 4, "c": 5}
 
-    def logits(pixels: object) -> tuple[object, object]:
+    def raw_and_final(outputs: object) -> tuple[object, object]:
         rows = np.tile(np.arange(7.0, 0, -1, dtype=np.float32), (3, 1))
         for row, name in enumerate("abc"):
             own = model.classes.index(name)
@@ -125,7 +125,7 @@ def test_top5_of_many_classes() -> None:
         final = torch.from_numpy(rows)
         return final, final
 
-    model.logits = logits  # type: ignore[method-assign, assignment]
+    model.raw_and_final = raw_and_final  # type: ignore[method-assign, assignment]
     evaluation = model.evaluate(np.zeros((3, 8, 8), np.uint8), ["a", "b", "c"])
     assert evaluation.top5 == Share(2, 3)
     assert evaluation.accuracy == Share(1, 3)

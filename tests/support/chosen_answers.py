@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bic import Model
+from bic.model.answers import Outputs
 from bic.model.calibration import Calibration
 from bic.model.certainty import certainty
 from support.model_folders import CLASSES, made_model
@@ -24,11 +25,11 @@ def answering(
     scale = 1.0 if temperature is None else temperature
     table = torch.tensor(probabilities).log() * scale
 
-    def logits(pixels: Tensor) -> tuple[Tensor, Tensor]:
-        rows = table[torch.as_tensor(pixels)[:, 0, 0, 0].long()]
+    def raw_and_final(outputs: Outputs) -> tuple[Tensor, Tensor]:
+        rows = table[outputs.images[:, 0, 0, 0].long()]
         return rows, rows
 
-    model.logits = logits  # type: ignore[method-assign, assignment]
+    model.raw_and_final = raw_and_final  # type: ignore[method-assign]
     if temperature is not None:
         certainties = sorted(certainty(torch.tensor(probabilities)).tolist())
         model.calibration = Calibration(temperature, tuple(certainties), len(certainties))

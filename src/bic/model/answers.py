@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bic.model.certainty import certainty
 from bic.model.network import Network
 from bic.model.random_features import RandomFeatures
 
@@ -70,19 +71,18 @@ class Answer(nn.Module):
 
     kind: ClassVar[str]
     uses_head: ClassVar[bool] = True  # False: the network's head is not trained
-    is_certain_by_features: ClassVar[bool] = False  # not by probabilities
     correction: Correction | None = None
     teacher_correction: Correction | None = None
 
     def forward(self, outputs: Outputs) -> Tensor:
         raise NotImplementedError
 
-    def certainty(self, features: Tensor) -> Tensor:
+    def certainty(self, features: Tensor, probabilities: Tensor) -> Tensor:
         """How certain it is that images belong to one of the classes: [batch], in 0..1.
 
-        Only an answer that `is_certain_by_features` has this.
+        features [batch, num_features]; probabilities [batch, classes].
         """
-        raise NotImplementedError
+        return certainty(probabilities)
 
     def description(self) -> dict[str, Any]:
         """Everything that is not a tensor, for saving."""
@@ -158,7 +158,6 @@ class RidgeHead(Answer):
 
     kind = "ridge"
     uses_head = False
-    is_certain_by_features = True
     weight: Tensor
     bias: Tensor
     means: Tensor
@@ -182,7 +181,7 @@ class RidgeHead(Answer):
     def forward(self, outputs: Outputs) -> Tensor:
         return F.linear(self.expansion(outputs.features), self.weight, self.bias)
 
-    def certainty(self, features: Tensor) -> Tensor:
+    def certainty(self, features: Tensor, probabilities: Tensor) -> Tensor:
         """The cosine to the nearest class mean, mapped from −1..1 to 0..1."""
         nearest = cosines(features, self.means).amax(dim=1)
         return ((1 + nearest) / 2).clamp(0, 1)

@@ -9,7 +9,6 @@ from bic.data.batches import plain_batches
 from bic.data.images import ImageSet
 from bic.errors import UserError
 from bic.model.calibration import MAX_CERTAINTIES, MAX_TEMPERATURE, MIN_TEMPERATURE, Calibration
-from bic.model.certainty import certainty
 from bic.model.model import Model
 from bic.progress import Progress
 
@@ -32,17 +31,16 @@ def calibrate(model: Model, held_out: ImageSet, progress: Progress) -> Calibrati
     there are no images that can be read.
     """
     images = _bounded(held_out, len(model.classes))
-    logits, labels, by_features = _final_logits(model, images, progress)
+    features, logits, labels = _computed(model, images, progress)
     if not len(labels):
         raise UserError(
             "there are no held-out images to calibrate the model on",
             "use a method and a memory that hold images out",
         )
     temperature = fit_temperature(logits, labels)
-    if model.answer.is_certain_by_features:
-        certainties = by_features.sort().values
-    else:
-        certainties = certainty(torch.softmax(logits / temperature, dim=1)).sort().values
+    device = model.network.device
+    probabilities = torch.softmax(logits / temperature, dim=1).to(device)
+    certainties = model.answer.certainty(features.to(device), probabilities).cpu().sort().values
     kept = np.linspace(0, len(certainties) - 1, min(len(certainties), MAX_CERTAINTIES))
     chosen = certainties[torch.from_numpy(kept.round().astype(np.int64))]
     return Calibration(temperature, tuple(chosen.tolist()), len(labels))
@@ -63,29 +61,24 @@ def evenly_spaced(images: ImageSet, limit: int) -> ImageSet:
     return images.select(by_class[spaced])
 
 
-def _final_logits(
-    model: Model, images: ImageSet, progress: Progress
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Final logits [readable images, classes], labels and certainties, of all processes.
-
-    The certainties are those of the model as it is, before it is calibrated.
-    """
+def _computed(model: Model, images: ImageSet, progress: Progress) -> tuple[Tensor, Tensor, Tensor]:
+    """Features and final logits [readable images, …] and labels, of all processes."""
     num_classes = len(model.classes)
     num_images = len(world().share(images.everything))
+    features = torch.empty(num_images, model.network.num_features)
     logits = torch.empty(num_images, num_classes)
     labels = torch.empty(num_images, dtype=torch.int64)
-    certainties = torch.empty(num_images)
     count = 0
     with progress.task("calibrating", len(images)) as task:
         for pixels, indices in plain_batches(images, num_outputs=num_classes):
             rows = slice(count, count + len(indices))
-            judged = model.judged(pixels)
-            logits[rows] = judged.final
-            certainties[rows] = judged.certainty
+            outputs = model.outputs(pixels)
+            features[rows] = outputs.features
+            logits[rows] = model.raw_and_final(outputs)[1]
             labels[rows] = torch.from_numpy(images.labels[indices])
             count += len(indices)
             task.advance(len(indices))
-    return gathered(logits[:count]), gathered(labels[:count]), gathered(certainties[:count])
+    return gathered(features[:count]), gathered(logits[:count]), gathered(labels[:count])
 
 
 def fit_temperature(logits: Tensor, labels: Tensor, *, tolerance: float = 1e-15) -> float:

@@ -18,7 +18,6 @@ from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.model.answers import Answer, Correction, Outputs, RawHead
 from bic.model.calibration import Calibration
-from bic.model.certainty import certainty
 from bic.model.evaluation import Evaluation
 from bic.model.network import Network
 from bic.progress import Progress
@@ -99,7 +98,7 @@ class Model:
         Raises UserError if they are not finite, as those of extreme weights.
         """
         outputs = self.outputs(images)
-        return self._raw_and_final(outputs)
+        return self.raw_and_final(outputs)
 
     @torch.no_grad()
     def judged(self, images: Tensor | npt.NDArray[Any]) -> Judged:
@@ -107,14 +106,11 @@ class Model:
 
         Raises UserError as `logits` does.
         """
-        if not self.answer.is_certain_by_features:
-            final = self.logits(images)[1]
-            probabilities = self.probabilities(final)
-            return Judged(final, probabilities, certainty(probabilities))
         outputs = self.outputs(images)
-        final = self._raw_and_final(outputs)[1]
-        certain = self.answer.certainty(outputs.features)
-        return Judged(final, self.probabilities(final), certain)
+        final = self.raw_and_final(outputs)[1]
+        probabilities = self.probabilities(final)
+        certain = self.answer.certainty(outputs.features, probabilities)
+        return Judged(final, probabilities, certain)
 
     @torch.no_grad()
     def outputs(self, images: Tensor | npt.NDArray[Any]) -> Outputs:
@@ -124,7 +120,9 @@ class Model:
         features = self.network.features(images)
         return Outputs(images, features, self.network.head_logits(features))
 
-    def _raw_and_final(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def raw_and_final(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        """Raw and final logits, as `logits` returns them."""
         raw = outputs.logits
         final = self.answer(outputs)
         if not torch.isfinite(final).all():
