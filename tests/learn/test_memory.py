@@ -361,7 +361,7 @@ def test_images_of_some_classes_only() -> None:
     assert num_bytes(stream.memory) == 9 * 12
 
 
-# The limit on held-out images of old classes
+# The limit on held-out images
 
 
 def holding(memory: Memory) -> set[int]:
@@ -397,6 +397,18 @@ def test_a_limit_below_the_images_of_one_class_cuts_them() -> None:
     counts = sorted(len(kept.held_out) for kept in stream.memory.classes.values())
     assert counts == [0, 1]
     assert len(stream.memory) == 40
+
+
+def test_many_new_classes_share_the_limit() -> None:
+    """Ten images per class and a share of 0.4: four of them without a limit."""
+    images = unique_files([label for label in range(8) for _ in range(10)], [12] * 80, "a")
+    counts = []
+    for limit in (None, 32, 31, 16, 15, 3):
+        train, held_out = Stream(memory_of(0.4, images=80, limit=limit)).step(images)
+        assert len(train) + len(held_out) == 80
+        counts.append(len(held_out))
+    # 32 // 8 = 4, 31 // 8 = 3, 16 // 8 = 2, and at least one per class
+    assert counts == [32, 32, 24, 16, 8, 8]
 
 
 def test_the_classes_that_hold_out_are_a_fair_sample() -> None:
@@ -442,6 +454,8 @@ def test_properties_of_the_limit(data: st.DataObject) -> None:
             label for label, file in held_out if not file.startswith(f"{number}/".encode())
         ]
         assert len(old_held_out) <= limit  # the limit is kept
+        new_held_out = [label for label, _ in held_out if label not in old]
+        assert len(new_held_out) <= max(limit, num_new)  # at least one per class
         assert not set(files) & stream.trained_on  # an image that is held out was never trained on
         assert not {label for label, _ in held_out} & released  # a released class stays released
         assert set(range(num_seen)) <= stream.memory.classes.keys()

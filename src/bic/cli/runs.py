@@ -44,7 +44,7 @@ def run(
         float | None, flag("Share of the exemplars held out for the correction.")
     ] = None,
     held_out_limit: Annotated[
-        Text, flag("Most held-out exemplars of old classes, or none for no limit.")
+        Text, flag("Most held-out images of old classes, and of new ones; none: no limit.")
     ] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
     seed: Annotated[Number, flag("Seed of everything else.")] = None,

@@ -13,7 +13,7 @@ class Defaults(NamedTuple):
     steps: int
     memory: int  # images
     held_out: float
-    held_out_limit: int | None = None  # of old classes; the paper has none
+    held_out_limit: int | None = None  # of old classes, and of new ones; the paper has none
     method: str = "bic"
 
 

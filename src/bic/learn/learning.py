@@ -74,7 +74,8 @@ class Learning(Settings):
     memory: MemoryBudget = MemoryBudget(images=2000)
     # Share of the exemplars that is held out. 0 is for methods without a correction.
     held_out: float = Field(0.1, ge=0, lt=1)
-    # At most this many held-out exemplars of old classes. None: no limit, as in the paper.
+    # At most this many held-out images of old classes, and of new ones. None: no limit, as in the
+    # paper.
     held_out_limit: int | None = Field(1000, ge=1)
     exemplars: Literal["herding", "random"] = "herding"  # how exemplars are chosen
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.

@@ -45,8 +45,9 @@ class Memory:
     methods without a correction. Held-out images are drawn when their class is new and keep that
     order. When the budget per class shrinks, both parts are cut from the end.
 
-    `held_out_limit` bounds the held-out exemplars of old classes: `release` chooses which classes
-    keep holding out. A budget of 0 keeps held-out images only, up to this limit.
+    `held_out_limit` bounds the held-out exemplars of old classes and those of new classes: `split`
+    holds fewer images of each new class out, and `release` chooses which old classes keep holding
+    out. A budget of 0 keeps held-out images only, up to this limit.
 
     `moments` are what an exact head keeps beside images; None for all other methods.
     """
@@ -111,11 +112,11 @@ class Memory:
         """K // seen, the exemplars that each class may keep. None for a budget in bytes."""
         return None if self.budget.images is None else self.budget.images // num_seen
 
-    def most_held_out(self, num_seen: int) -> int:
-        """The most images that a class holds out if only held-out images are kept."""
+    def most_held_out(self, num_classes: int) -> int:
+        """The most images that each of so many classes may hold out."""
         if self.held_out_limit is None:
             return sys.maxsize
-        return max(1, self.held_out_limit // num_seen)
+        return max(1, self.held_out_limit // num_classes)
 
     def num_held_out(self, num_images: int) -> int:
         """h = max(1, ⌊f·k⌋): how many of k exemplars are held out."""
@@ -151,14 +152,18 @@ class Memory:
         """The images of a step to train on, and those to hold out in the order of a random draw.
 
         A new class holds out the same number of images as an old class, so that the held-out set is
-        balanced. A known class holds out the share f of its new images until it has reached the
-        same number, unless it was released.
+        balanced. If the new classes together would exceed the limit, each of them holds fewer out.
+        A known class holds out the share f of its new images until it has reached the number of an
+        old class, unless it was released.
         No class holds out more than f of its images (but at least one): most are needed for
         training.
         """
         held_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
         target = self._target(images) if self.held_out else 0
-        for label, members in by_class(images.labels).items():
+        members_of = by_class(images.labels)
+        num_new = len(members_of.keys() - self.classes.keys())
+        target_of_new = min(target, self.most_held_out(max(1, num_new)))
+        for label, members in members_of.items():
             if label in self.classes:
                 missing = max(0, target - len(self.classes[label].held_out))
                 if self.held_out_limit is not None and not self.classes[label].held_out:
@@ -166,7 +171,7 @@ class Memory:
                 share = math.floor(self.held_out * len(members) + ROUNDING)
                 count = min(missing, share)
             else:
-                count = min(target, self.num_held_out(len(members)))
+                count = min(target_of_new, self.num_held_out(len(members)))
                 if count >= len(members):
                     raise UserError(
                         "a class with a single training image cannot be learned",
