@@ -144,8 +144,21 @@ def test_the_share_of_the_previous_network_is_part_of_the_answer(
     assert torch.equal(loaded.logits(pixels)[1], learner.model.logits(pixels)[1])
 
 
-def test_no_more_new_images_than_the_limit_are_fitted_on(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "totals", "of_old_classes"),
+    [
+        # Both new classes hold four images out, and two of four old classes stay in the draw.
+        (8, [8, 8 + 8, 8 + 8], [0, 0, 4, 4]),
+        # Each new class holds one image out, but only one of these is fitted on.
+        (1, [1, 1 + 1, 1 + 1], [0, 0, 0, 1]),
+    ],
+)
+def test_no_more_images_than_the_limit_are_fitted_on(
+    dataset: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    totals: list[int],
+    of_old_classes: list[int],
 ) -> None:
     counts = []
     compute = bic.learn.stage2.logits_and_cosines
@@ -157,12 +170,11 @@ def test_no_more_new_images_than_the_limit_are_fitted_on(
         return compute(network, images, *rest, active=active)
 
     monkeypatch.setattr(bic.learn.stage2, "logits_and_cosines", watched)
-    learner = toy_learner("bic-means", memory=AMPLE, held_out_limit=8)
+    learner = toy_learner("bic-means", memory=AMPLE, held_out_limit=limit)
     for step in toy_steps(dataset):
         learn(learner, step)
-    # Seven images of each class are held out, and so one old class of seven stays in the draw.
-    assert [sum(first) for first in counts] == [8, 7 + 8, 7 + 8]
-    assert sorted(counts[2][:4]) == [0, 0, 0, 7]
+    assert [sum(images) for images in counts] == totals
+    assert sorted(counts[2][:4]) == of_old_classes
 
 
 def test_a_learner_that_is_saved_and_loaded_learns_the_same(
