@@ -331,7 +331,7 @@ CHANGED_RECIPE: dict[str, Any] = {
 }
 CHANGED_METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "bic": {"previous_share": 0.4},
-    "bic-means": {"previous_share": 0.4},
+    "bic-means": {"previous_share": 0.4, "corrected_teacher": False},
     "ridge": {"random_features": 30, "penalty": 0.5},
     "eeil": {"gradient_noise": 0.2, "balanced_epochs": 3, "balanced_milestones": (0.4,)},
 }

@@ -108,8 +108,17 @@ def test_the_users_changes_win_over_those_of_the_method() -> None:
 
 
 def test_only_bic_has_a_previous_share() -> None:
-    assert Learning(recipe="best").method_settings.model_dump() == {"previous_share": 0.5}
-    assert Learning(recipe="fast").method_settings.model_dump() == {"previous_share": 0.0}
+    shares = {}
+    for method in ("bic", "bic-means"):
+        for recipe in ("best", "fast"):
+            settings = Learning(method=method, recipe=recipe).method_settings.model_dump()
+            shares[method, recipe] = settings["previous_share"]
+    assert shares == {
+        ("bic", "best"): 0.5,
+        ("bic", "fast"): 0.0,
+        ("bic-means", "best"): 0.5,
+        ("bic-means", "fast"): 0.0,
+    }
     assert Learning(method="distill", recipe="best").method_settings.model_dump() == {}
 
 

@@ -51,7 +51,7 @@ def corrected_answer(
     share = lesson.method_setting("previous_share", 0.0)
     if not share:
         return CorrectedHead(correction)
-    previous = PreviousNetwork(teacher.network, teacher.correction, share)
+    previous = PreviousNetwork(teacher.network, before.answer.teacher_correction, share)
     blended_correction = _fit(lesson, model, images, num_old, previous)
     return BlendedHead(previous, blended_correction, teacher_correction=correction)
 

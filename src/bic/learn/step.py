@@ -40,7 +40,9 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
 
     teacher = None
     if before is not None and method.uses_teacher:
-        teacher = Teacher(before.network, before.answer.teacher_correction)
+        is_corrected = lesson.method_setting("corrected_teacher", True)
+        correction = before.answer.teacher_correction if is_corrected else None
+        teacher = Teacher(before.network, correction)
     model = grown(lesson, before, train)
     if method.answer == "ridge":
         check_room(lesson, model)

@@ -71,17 +71,22 @@ def test_the_loss_by_hand() -> None:
     assert first.keys() == {"classification"}
 
 
-def test_only_its_characters_recipe_undoes_lambda() -> None:
+def test_only_its_characters_recipe_undoes_lambda_and_has_a_raw_teacher() -> None:
     undoing = []
+    raw = []
     for method in ("bic", "bic-means"):
         for name in RECIPES:
-            if Learning(method=method, recipe=name, memory=10).recipe.optimiser.undo_lambda:
+            learning = Learning(method=method, recipe=name, memory=10)
+            if learning.recipe.optimiser.undo_lambda:
                 undoing.append((method, name))
-    assert undoing == [("bic-means", "characters")]
+            if not getattr(learning.method_settings, "corrected_teacher", True):
+                raw.append((method, name))
+    assert undoing == raw == [("bic-means", "characters")]
 
 
-def test_the_teacher_is_the_corrected_head(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_corrected", [True, False])
+def test_the_teacher_is_the_corrected_head_or_the_raw_one(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, is_corrected: bool
 ) -> None:
     corrections: list[Correction | None] = []
 
@@ -90,14 +95,28 @@ def test_the_teacher_is_the_corrected_head(
         return Teacher(network, correction)
 
     monkeypatch.setattr(bic.learn.step, "Teacher", watched)
-    learner = toy_learner("bic-means")
+    learner = toy_learner("bic-means", method_settings={"corrected_teacher": is_corrected})
     reported = []
     for step in toy_steps(dataset):
         learn(learner, step)
         reported.append(learner.model.correction)
-    assert corrections == reported[:2]
     assert reported[0] is None
     assert reported[1] is not None
+    assert corrections == [None, reported[1] if is_corrected else None]
+
+
+def test_a_raw_teacher_leaves_the_share_of_the_previous_network_corrected(dataset: Dataset) -> None:
+    settings = {"corrected_teacher": False, "previous_share": 0.5}
+    learner = toy_learner("bic-means", method_settings=settings)
+    first, second, third = toy_steps(dataset)
+    learn(learner, first)
+    learn(learner, second)
+    correction = learner.model.answer.teacher_correction
+    learn(learner, third)
+    previous = answer_of(learner).previous
+    assert correction is not None
+    assert previous is not None
+    assert previous.correction == correction
 
 
 def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
