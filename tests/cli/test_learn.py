@@ -229,6 +229,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     assert_refused(bic("rename", "shop", "a", "b"), "'b' is a class of version 1; choose another")
     assert_refused(bic("rollback", "shop", "9"), "version 9 is not kept; choose one of 1, 2")
     assert_refused(bic("diff", "shop", "9", "2"), "version 9 is not kept; choose among 1, 2")
+    assert_refused(bic("diff", "shop", "2"), "version 2 would be compared with itself")
 
 
 @pytest.mark.filterwarnings("always:left out")

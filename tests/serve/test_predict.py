@@ -50,6 +50,20 @@ def test_top_is_cut_to_the_number_of_classes(server: Served) -> None:
     assert len(answer["predictions"][0]["classes"]) == 3
 
 
+def test_a_parameter_that_does_not_exist_is_refused(server: Served) -> None:
+    with server.client() as client:
+        misspelt = client.post("/v1/predict?topp=3", files=as_files(test_pictures(1)))
+        needless = client.get("/v1/pending?class=tea")
+    assert misspelt.status_code == needless.status_code == 422
+    assert misspelt.json()["error"] == {
+        "code": "bad_value",
+        "problem": "unknown parameter 'topp'",
+        "remedy": "did you mean 'top'? Known: top, reject, name",
+        "file": None,
+    }
+    assert needless.json()["error"]["remedy"] == "leave it out: there are none"
+
+
 def bomb() -> bytes:
     """A PNG that claims 50,000 × 50,000 pixels."""
     packed = io.BytesIO()

@@ -4,16 +4,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from bic.errors import BicError
+from bic.errors import BicError, unknown
 from bic.serve import learn_routes, model_routes, operator_routes, predict_routes
 from bic.serve.context import Context
+from bic.serve.documents import failures
 from bic.serve.failures import CODES, ApiError, api_error, failure_response
 from bic.serve.guard import Guard
 from bic.version import __version__
@@ -53,13 +54,23 @@ def create_app(context: Context) -> ASGIApp:
         telemetry=SILENT,
     )
     app.state.context = context
-    for routes in (predict_routes, learn_routes, model_routes, operator_routes):
-        app.include_router(routes.router)
+    for routes in (predict_routes, learn_routes, model_routes):
+        checks = [Depends(_refuse_unknown)]
+        app.include_router(routes.router, dependencies=checks, responses=failures(422))
+    app.include_router(operator_routes.router)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(BicError, _on_bic_error)
     app.add_exception_handler(Exception, _on_bug)
     return Guard(app, context.access, context.limits, context.metrics)
+
+
+async def _refuse_unknown(request: Request) -> None:
+    """Raise UserError for a query parameter that the route does not have."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise unknown("parameter", name, known)
 
 
 async def _on_http_error(_: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import StreamingResponse
 
 from bic.data.preprocessing import DEFAULT_SIZE, Preprocessing
@@ -28,7 +28,6 @@ from bic.serve.uploads import Form, read_form
 
 router = APIRouter(tags=["learn"])
 UPLOAD_FAILURES = failures(400, 401, 403, 408, 409, 413, 415, 422, 429)
-JobId = Annotated[str, Path(pattern=r"^\d{8}-\d{6}-[0-9a-f]{6}$", max_length=30)]
 
 
 @router.post(
@@ -103,13 +102,13 @@ async def jobs(context: WithContext) -> JobsAnswer:
 
 
 @router.get("/v1/jobs/{job_id}", responses=failures(401, 403, 404, 422))
-async def job(context: WithContext, job_id: JobId) -> JobInfo:
+async def job(context: WithContext, job_id: str) -> JobInfo:
     """A job: its state, its progress and, at its end, its report."""
     return job_info(context.jobs.find(job_id))
 
 
 @router.delete("/v1/jobs/{job_id}", responses=failures(401, 403, 404, 409, 422))
-async def cancel(context: WithContext, job_id: JobId) -> JobInfo:
+async def cancel(context: WithContext, job_id: str) -> JobInfo:
     """Cancel a job that waits or runs. The model stays as it is."""
     found = context.jobs.find(job_id)
     await context.jobs.cancel(found)
@@ -122,7 +121,7 @@ async def cancel(context: WithContext, job_id: JobId) -> JobInfo:
     responses=failures(400, 401, 403, 404, 408, 409, 413, 422, 429),
 )
 async def retry(
-    context: WithContext, job_id: JobId, body: Annotated[RetryBody | None, Body()] = None
+    context: WithContext, job_id: str, body: Annotated[RetryBody | None, Body()] = None
 ) -> LearnAnswer:
     """Learn the images of a job again that failed, was cancelled or was refused.
 
@@ -142,7 +141,7 @@ async def retry(
         **failures(401, 403, 404, 422, 429),
     },
 )
-async def events(context: WithContext, job_id: JobId) -> StreamingResponse:
+async def events(context: WithContext, job_id: str) -> StreamingResponse:
     """The job as server-sent events, until it has ended."""
     found = context.jobs.find(job_id)
     if context.jobs.num_streams >= context.limits.streams:

@@ -104,6 +104,9 @@ def diff(folder: Path, first: int | None, second: int | None) -> VersionDiff:
         if before_number is None:
             problem = f"there is no version before version {after.number}"
             raise UserError(problem, "name two versions")
+        if before_number == after.number:
+            problem = f"version {after.number} would be compared with itself"
+            raise UserError(problem, "name another version")
         return _diff(folder, _version(folder, root, before_number), after)
 
     return consistent(folder, read)
