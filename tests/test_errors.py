@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import pytest
 import bic
 from bic import BicError, LostError, UserError
 from bic.cli.app import as_flag
-from bic.errors import SETTING, unknown
+from bic.errors import SETTING, show_warnings, unknown, warn
 
 SOURCES = sorted(Path(bic.__file__).parent.rglob("*.py"))
 ERRORS = {"UserError", "LostError", "BicError"}
@@ -31,6 +32,17 @@ def test_only_settings_in_braces_are_rewritten() -> None:
     error = UserError("{memory} in a problem stays", "use {recipe.image_size=32}, not {0} or {X}")
     expected = "{memory} in a problem stays; use --set recipe.image_size=32, not {0} or {X}"
     assert error.phrased(as_flag) == expected
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # replaced below
+    shown: list[str] = []
+    show_warnings(shown.append)
+    for text in ("left out a.png", "left out b.png", "left out a.png"):
+        warn(text)
+    warnings.warn("left out b.png", stacklevel=1)
+    assert shown == ["left out a.png", "left out b.png"]
 
 
 def test_both_parts_are_required() -> None:

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from bic.text import printable
 
@@ -86,6 +87,22 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def show_warnings(show: Callable[[str], None]) -> None:
+    """From now on, pass the text of every warning to `show`; the same text only once.
+
+    An image that cannot be read is found again whenever it is decoded.
+    """
+    shown: set[str] = set()
+
+    def show_once(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = str(message)
+        if text not in shown:
+            shown.add(text)
+            show(text)
+
+    warnings.showwarning = show_once
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

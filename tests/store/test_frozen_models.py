@@ -85,6 +85,12 @@ def test_broken_images_can_be_left_out(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="left out"):
         report = model_in(tmp_path / "m").learn(tmp_path / "photos", skip_bad=True)
     assert report.num_images == 11
+    (tmp_path / "photos" / "red" / "also.png").write_bytes(whole[:50])
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(UserError, match="none of the 2 images can be read; fix some"),
+    ):
+        open_model(tmp_path / "m").learn(tmp_path / "photos", skip_bad=True)
 
 
 def test_a_frozen_model_cannot_be_tuned_later(tmp_path: Path) -> None:

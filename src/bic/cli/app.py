@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 from cyclopts import App, CycloptsError, Parameter, Token
 from rich.console import Console
 
-from bic.errors import BicError, LostError
+from bic.errors import BicError, LostError, show_warnings
 from bic.files import file_error
 from bic.progress import Progress
 from bic.report.command import WITHOUT_FLAG
@@ -78,9 +78,7 @@ def main() -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     rank = os.environ.get("RANK")  # set by torchrun; only rank 0 prints warnings
     if rank in (None, "0"):
-        warnings.showwarning = lambda message, *_, **__: console.print(
-            printable(f"warning: {message}"), markup=False
-        )
+        show_warnings(lambda text: console.print(printable(f"warning: {text}"), markup=False))
     else:
         warnings.simplefilter("ignore")
     try:

@@ -3,6 +3,7 @@
 from bic.compute.seeding import seeded
 from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet
+from bic.errors import UserError
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
 from bic.model.frozen_features import FeatureCache, with_features
@@ -32,10 +33,13 @@ def featured(
     cache: FeatureCache | None = None,
     for_training: bool = True,
 ) -> ImageSet:
-    """The readable images with their features; those of mirrored images only for training."""
+    """The readable images with their features; those of mirrored images only for training.
+
+    Raises UserError if no image can be read.
+    """
     if images.features is not None:
         return images
-    return with_features(
+    readable = with_features(
         network,
         images,
         progress,
@@ -43,6 +47,9 @@ def featured(
         precision=learning.precision,
         cache=cache,
     )
+    if len(images) and not len(readable):
+        raise UserError(f"none of the {len(images):,} images can be read", "fix some")
+    return readable
 
 
 def complete_features(

@@ -9,14 +9,13 @@ import os
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bic.errors import BicError, InUseError, LostError
+from bic.errors import BicError, InUseError, LostError, show_warnings
 from bic.progress import Progress, Task
 from bic.store.learn_report import LearnReport
 
@@ -101,9 +100,7 @@ def main() -> None:
     emit = _event_writer()
     request = Request(**json.loads(sys.stdin.buffer.readline()))
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    warnings.showwarning = lambda message, *_, **__: emit(
-        {"event": "say", "message": f"warning: {message}"}
-    )
+    show_warnings(lambda text: emit({"event": "say", "message": f"warning: {text}"}))
     try:
         report = _learn(request, emit)
     except BicError as error:
