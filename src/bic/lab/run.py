@@ -1,15 +1,10 @@
 """Run a protocol from its first step to its last. The run folder allows it to continue."""
 
-import hashlib
-import io
-import platform
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from bic.compute.devices import check_device
@@ -26,15 +21,13 @@ from bic.errors import UserError
 from bic.lab.plan import Plan, RunConfig
 from bic.lab.planning import make_plan, measured
 from bic.lab.run_data import open_for, with_features
+from bic.lab.run_results import result_of, sentence, tested
 from bic.lab.steps import class_order, protocol_steps
 from bic.learn.learner import Learner
-from bic.learn.lesson import Learned
 from bic.learn.methods import find_method
-from bic.model.answers import HeadAndMeans
-from bic.model.evaluate import evaluate, forgetting
 from bic.model.model import Model
 from bic.progress import Progress
-from bic.store.results import BlendResult, Result, StepResult, check_predictions
+from bic.store.results import Result, StepResult, check_predictions
 from bic.store.run_folder import RunFolder
 from bic.version import __version__
 
@@ -210,14 +203,14 @@ def _learn_all(
             resume=folder.load_checkpoint(step.number),
             save=folder.save_checkpoint,
         )
-        steps.append(_test(learner, learned, folder, dataset, order, steps))
-        folder.save_result(_result(plan, learner.model, steps, complete=False))
+        steps.append(tested(learner, learned, folder, dataset, order, steps))
+        folder.save_result(result_of(plan, learner.model, steps, complete=False))
         if step.number == num_steps:
             learner.calibrate()
         folder.save_step(learner, step.number)
-        learner.progress.say(_sentence(steps[-1], num_steps))
+        learner.progress.say(sentence(steps[-1], num_steps))
     folder.finish(len(steps))
-    result = _result(plan, learner.model, steps, complete=True)
+    result = result_of(plan, learner.model, steps, complete=True)
     folder.save_result(result)
     return result
 
@@ -233,88 +226,3 @@ def _refuse_other_model(
         raise UserError(
             f"the saved state in {folder.path} is that of another run", "choose another {out}"
         )
-
-
-def _test(
-    learner: Learner,
-    learned: Learned,
-    folder: RunFolder,
-    dataset: Dataset,
-    order: Sequence[int],
-    past: Sequence[StepResult],
-) -> StepResult:
-    """Test on all classes seen. Predictions go to the folder; the step's result is returned."""
-    start = time.perf_counter()
-    model = learner.model
-    number = len(model.classes_per_step)
-    seen = order[: len(model.classes)]
-    index = np.flatnonzero(np.isin(dataset.test.labels, seen))
-    test = dataset.test.of_classes(seen)
-    predictions, metrics = evaluate(model, test, index, learner.progress)
-    packed = io.BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **predictions)
-    content = packed.getvalue()
-    folder.write(f"predictions-{number}.npz", content)
-    correction = model.correction
-    accuracies = [step.top1_per_group for step in past]
-    return StepResult(
-        step=number,
-        seen=len(model.classes),
-        **metrics,
-        alpha=None if correction is None else correction.alpha,
-        beta=None if correction is None else correction.beta,
-        blend=_blend_of(model),
-        forgetting=forgetting([*accuracies, metrics["top1_per_group"]]),
-        num_train=learned.num_train,
-        num_held_out=learned.num_held_out,
-        num_exemplars=learned.num_exemplars,
-        seconds={**learned.seconds, "evaluate": time.perf_counter() - start},
-        predictions_checksum=hashlib.sha256(content).hexdigest(),
-    )
-
-
-def _blend_of(model: Model) -> BlendResult | None:
-    """The four numbers of an answer that also uses class means."""
-    if not isinstance(model.answer, HeadAndMeans):
-        return None
-    blend = model.answer.blend
-    correction = blend.correction
-    return BlendResult(
-        head=blend.head, alpha=correction.alpha, beta=correction.beta, means=blend.means
-    )
-
-
-def _result(plan: Plan, model: Model, steps: Sequence[StepResult], *, complete: bool) -> Result:
-    return Result(
-        method=plan.learning.method,
-        dataset=plan.protocol.dataset,
-        seed=plan.learning.seed,
-        config=plan.settings(),
-        complete=complete,
-        classes=list(model.classes),
-        made_with=_made_with(model),
-        steps=list(steps),
-    )
-
-
-def _made_with(model: Model) -> dict[str, Any]:
-    """The versions and the machine: what can change the last bits or the time."""
-    return {
-        "bic": __version__,
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "device": model.network.device.type,
-        "threads": torch.get_num_threads(),
-        "processes": world().size,
-    }
-
-
-def _sentence(step: StepResult, num_steps: int) -> str:
-    """The outcome of a step as a log line."""
-    text = f"step {step.step}/{num_steps}: {step.seen} classes, top-1 {step.top1:.2f} %"
-    if step.alpha is None or step.beta is None:
-        return text
-    uncorrected = f"uncorrected {step.top1_uncorrected:.2f} %"
-    return f"{text} ({uncorrected}, α {step.alpha:.3f}, β {step.beta:.3f})"
