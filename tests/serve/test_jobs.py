@@ -110,6 +110,21 @@ def test_images_of_a_forgotten_job_become_pending(tmp_path: Path) -> None:
     run(start())
 
 
+def test_a_queued_lesson_has_taken_the_pending_images(tmp_path: Path) -> None:
+    async def send() -> None:
+        jobs = queue(tmp_path)
+        await jobs.add_pending("a", IMAGES["a"])
+        job, message = await jobs.submit({"b": IMAGES["b"], "thin": IMAGES["a"][:1]}, Options())
+        assert job is not None
+        assert message.startswith("6 images of 2 classes (b, a) will be learned")
+        assert set((await jobs.pending()).images) == {"thin"}
+        await jobs.cancel(job)
+        found = await jobs.pending()
+        assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "thin": 1}
+
+    run(send())
+
+
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
     job = new_job(["a"], 3)

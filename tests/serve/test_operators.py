@@ -45,6 +45,23 @@ def test_metrics_count_requests_and_images(server: Served) -> None:
     assert total == largest
 
 
+def test_metrics_count_refused_requests_by_route(server: Served) -> None:
+    def count(text: str, labels: str) -> int:
+        found = [line for line in text.splitlines() if f"bic_requests_total{{{labels}}}" in line]
+        return int(found[0].split()[-1]) if found else 0
+
+    refused = 'route="/v1/jobs/{job_id}/retry",method="POST",status="401"'
+    unknown = 'route="other",method="",status="404"'
+    with server.client(None) as client:
+        before = client.get("/metrics").text
+        assert client.post("/v1/jobs/strange/retry").status_code == 401
+        assert client.get("/strange").status_code == 404
+        after = client.get("/metrics").text
+    assert count(after, refused) - count(before, refused) == 1
+    assert count(after, unknown) - count(before, unknown) == 1
+    assert "strange" not in after
+
+
 def test_the_documents_name_every_call_and_load_nothing(server: Served) -> None:
     with server.client(None) as client:
         document = client.get("/v1/openapi.json").json()

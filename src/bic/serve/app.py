@@ -54,15 +54,17 @@ def create_app(context: Context) -> ASGIApp:
         telemetry=SILENT,
     )
     app.state.context = context
-    for routes in (predict_routes, learn_routes, model_routes):
+    routers = [predict_routes.router, learn_routes.router, model_routes.router]
+    for router in routers:
         checks = [Depends(_refuse_unknown)]
-        app.include_router(routes.router, dependencies=checks, responses=failures(422))
+        app.include_router(router, dependencies=checks, responses=failures(422))
     app.include_router(operator_routes.router)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(BicError, _on_bic_error)
     app.add_exception_handler(Exception, _on_bug)
-    return Guard(app, context.access, context.limits, context.metrics)
+    routes = [route for router in (*routers, operator_routes.router) for route in router.routes]
+    return Guard(app, routes, context.access, context.limits, context.metrics)
 
 
 async def _refuse_unknown(request: Request) -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bic.serve.access import Access
 from bic.serve.failures import ApiError, too_many
 from bic.serve.limits import Limits
-from bic.serve.metrics import Metrics
+from bic.serve.metrics import OTHER, Metrics
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -33,8 +35,16 @@ WITH_IMAGES = ("/v1/predict", "/v1/learn", "/v1/corrections")
 class Guard:
     """Checks every request before the application sees it, and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Sequence[BaseRoute],
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+    ) -> None:
         self.app = app
+        self.routes = routes
         self.access = access
         self.limits = limits
         self.metrics = metrics
@@ -75,7 +85,13 @@ class Guard:
             await error.response()(scope, receive, send_guarded)
         finally:
             self.bytes_in_flight -= body.num_bytes
-            self.metrics.request(scope, status, time.monotonic() - start)
+            seconds = time.monotonic() - start
+            self.metrics.request(self._route(scope), scope["method"], status, seconds)
+
+    def _route(self, scope: Scope) -> str:
+        """The route of a request, also of one that was refused here."""
+        found = (route for route in self.routes if route.matches(scope)[0] is Match.FULL)
+        return getattr(next(found, None), "path", OTHER)
 
 
 class _Body:

@@ -157,6 +157,7 @@ class Jobs:
             for name in found:
                 if name not in ready.ready:
                     own.move(name, self.boxes.pending)
+            self.boxes.take_pending(job.id, known, is_empty=is_empty)
             lesson = {name: together[name] for name in ready.ready}
             return found, lesson, ready
 

@@ -3,7 +3,6 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 OTHER = "other"  # the route of a request that none fits: paths of strangers are not counted
@@ -23,9 +22,8 @@ class Metrics:
         self.num_loads = 0
         self.jobs: Counter[str] = Counter()
 
-    def request(self, scope: Any, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", OTHER)
-        self.requests[route, scope["method"] if route != OTHER else "", status] += 1
+    def request(self, route: str, method: str, status: int, seconds: float) -> None:
+        self.requests[route, method if route != OTHER else "", status] += 1
         self.seconds[route] += seconds
         for bound in BOUNDS:
             if seconds <= bound:
