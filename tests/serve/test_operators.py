@@ -148,7 +148,7 @@ def test_path_tricks(server: Served, path: str) -> None:
     assert b"import" not in answer
 
 
-NAMES = ("../../x", "a/b", "a\\b", "\x00", "a\nb", " a", "x" * 201, "a (retired)", "")
+NAMES = (".", "..", "../../x", "a/b", "a\\b", "\x00", "a\nb", " a", "x" * 201, "a (retired)", "")
 
 
 @pytest.mark.parametrize("name", NAMES)

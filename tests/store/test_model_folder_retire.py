@@ -110,8 +110,10 @@ def test_what_cannot_be_retired(tmp_path: Path) -> None:
         model.retire()
     model.retire("a", "b")
     assert model.versions() == (2, 3)  # version 1 had no other class
-    with pytest.raises(UserError, match="unknown class 'a'"):
+    with pytest.raises(UserError, match="the class 'a' is already retired; name another class"):
         model.retire("a")
+    with pytest.raises(UserError, match="the class 'a' is already retired"):
+        model.rename("a", "z")
     with pytest.raises(UserError, match=r"the class name 'a \(retired\)' is reserved"):
         model.learn(images_of("a")[0], ["a (retired)"] * 24)
 

@@ -43,11 +43,11 @@ def check_name(name: str) -> None:
     shown = repr(name if len(name) <= MAX_NAME else f"{name[:40]}…")
     if RETIRED.search(name):
         raise UserError(f"the class name {shown} is reserved for a retired class", "rename it")
-    if not is_class_name(name):
+    if not is_class_name(name) or name in {".", ".."}:
         raise UserError(
             f"the class name {shown} cannot be used",
             f"rename it: 1 to {MAX_NAME} printable characters, no slash or "
-            "backslash, no space at either end",
+            "backslash, no space at either end, and not . or ..",
         )
 
 

@@ -18,7 +18,7 @@ from bic.model.version_files import (
     read_version,
 )
 from bic.model.versions import ClassRecord, DamagedError, Manifest, Root, Version
-from bic.store.class_names import check_name, composed, retired_name
+from bic.store.class_names import RETIRED, check_name, composed, retired_name
 from bic.store.learn_report import counted, listed
 from bic.store.retired_rows import without_rows
 from bic.store.seen_images import without_classes
@@ -102,7 +102,7 @@ def rename(folder: Path, old: str, new: str) -> None:
     root = read_root(folder)
     old, new = composed(old), composed(new)
     check_name(new)
-    _require(_active_names([live_version(folder, root)]), [old])
+    _require([live_version(folder, root)], [old])
     if new == old:
         raise UserError(f"the class is called {old!r} already", "choose another name")
     versions = [read_version(folder, kept) for kept in root.versions]
@@ -131,7 +131,7 @@ def retire(folder: Path, names: Sequence[str]) -> int:
     names = [composed(name) for name in names]
     live = live_version(folder, root)
     versions = _readable_versions(folder, root)
-    _require(_active_names(versions), names)
+    _require(versions, names)
     if set(_active_names([live])) <= set(names):
         raise UserError("no class would be left", "keep one class, or delete the whole folder")
 
@@ -184,14 +184,25 @@ def _num_images(versions: Sequence[Version], names: Sequence[str]) -> int:
     return sum(most.values())
 
 
-def _require(known: Sequence[str], names: Sequence[str]) -> None:
-    """Raise UserError for a name that is not a known class."""
+def _require(versions: Sequence[Version], names: Sequence[str]) -> None:
+    """Raise UserError for a name that is not a class of any version, or is of a retired class."""
     if not names:
         raise UserError("no class was named", "name one or more classes")
+    known = _active_names(versions)
     known_names = set(known)
+    retired = _names_before_retiring(versions)
     for name in names:
-        if name not in known_names:
-            raise unknown("class", name, known)
+        if name in known_names:
+            continue
+        if name in retired:
+            raise UserError(f"the class {name!r} is already retired", "name another class")
+        raise unknown("class", name, known)
+
+
+def _names_before_retiring(versions: Sequence[Version]) -> set[str]:
+    """The names that the retired classes of the versions had."""
+    records = [record for version in versions for record in version.classes]
+    return {RETIRED.sub("", record.name) for record in records if record.retired}
 
 
 def _changed(
