@@ -42,6 +42,7 @@ def export(
     if images is not None and not int8:
         raise UserError("images are needed for int8 only", "leave out {images}, or add {int8}")
     from bic.model.model import Model
+    from bic.report.model_tables import change_in_words
     from bic.store.held_out import labelled_for, model_and_held_out
 
     held_out = None
@@ -58,9 +59,7 @@ def export(
         f"{when}its logits differ from the model's by {written.difference:.0e} of the largest"
     )
     if written.drop is not None and written.accuracy is not None:
-        low, high = (100 * bound for bound in written.drop.interval)
         print(
-            f"int8: {100 * written.accuracy.value:.1f} % of {written.accuracy.total:,} held-out "
-            f"images are right, a drop of {100 * written.drop.value:.1f} points "
-            f"(95 % interval {low:.1f} to {high:.1f})"
+            f"int8: {100 * written.accuracy.value:.1f} % of {written.accuracy.total:,} images are "
+            f"right, {change_in_words(written.drop)}"
         )

@@ -13,6 +13,8 @@ from bic.lab.plan import load_settings
 from bic.learn.methods import METHODS
 from bic.learn.recipes import RECIPES
 
+DEFAULT_METHOD = "By default bic for the paper's data sets, and bic-means for all others."
+
 
 def one_of(names: list[str]) -> str:
     """
@@ -34,7 +36,7 @@ def run(
     data: Annotated[Path | None, flag("Path of the named data set, in any known format.")] = None,
     steps: Annotated[Number, flag("Number of equal steps.")] = None,
     step_sizes: Annotated[Text, flag("Number of classes in each step, such as 50,10,10.")] = None,
-    method: Annotated[Text, flag(f"{one_of(list(METHODS))} By default bic.")] = None,
+    method: Annotated[Text, flag(f"{one_of(list(METHODS))} {DEFAULT_METHOD}")] = None,
     recipe: Annotated[Text, flag(one_of(list(RECIPES)))] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     exemplars: Annotated[
