@@ -58,6 +58,8 @@ def methods() -> str:
     for method in METHODS.values():
         name = f"`{method.name}` *" if method.is_upper_bound else f"`{method.name}`"
         exemplars = "yes" if method.keeps_exemplars else "no"
+        if method.keeps_exemplars and not method.needs_exemplars:
+            exemplars = "not needed"
         rows.append([name, method.summary, exemplars])
     note = "\n\\* sees old data, which no other method may see."
     return table(["method", "what it does", "keeps exemplars"], rows) + note

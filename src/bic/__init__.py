@@ -1,4 +1,4 @@
-"""Teach an image classifier new classes batch by batch, without forgetting the old ones."""
+"""Teach an image classifier new classes batch by batch, with few old images or none."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -20,7 +20,7 @@ MAX_PATH_SHOWN = 200  # characters
 
 app = App(
     name="bic",
-    help="Teach an image classifier new classes batch by batch, without forgetting the old ones.",
+    help="Teach an image classifier new classes batch by batch, with few old images or none.",
     version=__version__,
     suppress_keyboard_interrupt=False,
     help_format="markdown",

@@ -49,7 +49,7 @@ def run(
         Text, flag("Most held-out images of old classes, and of new ones; none: no limit.")
     ] = None,
     order_seed: Annotated[Number, flag("Seed of the class order; 1993 is the paper's.")] = None,
-    seed: Annotated[Number, flag("Seed of everything else.")] = None,
+    seed: Annotated[Number, flag("Seed of every random draw except the class order.")] = None,
     epochs: Annotated[
         Number, flag("Epochs per step; the schedule and the first step's epochs scale with it.")
     ] = None,

@@ -13,6 +13,7 @@ from bic.learn.recipes import RECIPES
 from bic.settings import assigned
 
 ModelPath = Annotated[Path, Parameter(help="The folder of the model.")]
+DEFAULT_METHOD = "By default ridge for photographs, and bic-means for all others."
 TEACHABLE = [name for name, method in METHODS.items() if not method.is_upper_bound]
 
 
@@ -25,7 +26,7 @@ def learn(
     /,
     *,
     recipe: Annotated[Text, flag(one_of(list(RECIPES)))] = None,
-    method: Annotated[Text, flag(one_of(TEACHABLE))] = None,
+    method: Annotated[Text, flag(f"{one_of(TEACHABLE)} {DEFAULT_METHOD}")] = None,
     memory: Annotated[Text, flag("Budget over all classes: 2000 (images) or 64MB.")] = None,
     image_size: Annotated[Number, flag("Pixels a side to which images are brought.")] = None,
     held_out: Annotated[float | None, flag("Share of the exemplars that is held out.")] = None,
@@ -41,7 +42,7 @@ def learn(
     seed: Annotated[Number, flag("Seed of every random draw.")] = None,
     set_: Annotated[
         tuple[str, ...],
-        flag("Another setting: recipe.learning_rate=0.05; can be repeated.", "--set"),
+        flag("A setting of the recipe: recipe.learning_rate=0.05; can be repeated.", "--set"),
     ] = (),
     max_drop: Annotated[
         float, Parameter(help="Points by which the accuracy on old classes may fall.")
@@ -59,7 +60,7 @@ def learn(
     """Teach a model new classes, or more images of known classes.
 
     The first call creates the model. The settings from `--recipe` to `--set` are chosen then and
-    stay. Run the same command again to continue an interrupted learn.
+    stay. Run the same command again to continue an interrupted lesson.
 
     For example:
 

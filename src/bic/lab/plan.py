@@ -39,7 +39,8 @@ class RunConfig(Settings):
     epochs: int | None = Field(None, ge=1, le=MOST_EPOCHS)
     memory: MemoryBudget | None = None
     held_out: float | None = Field(None, ge=0, lt=1)
-    held_out_limit: int | Literal["none"] | None = None  # of old classes, and of new ones
+    # Most held-out images of old classes, and of new ones. "none": no limit.
+    held_out_limit: int | Literal["none"] | None = None
     exemplars: Literal["herding", "random"] = "herding"
     # Weight of β²/2 in the fit of the correction. The authors' code has 0.1, the paper 0.
     correction_penalty: float = Field(0.0, ge=0, le=1e9)

@@ -250,10 +250,10 @@ def open_model(
     """A model in a folder, which the first `learn` creates.
 
     `settings` are chosen when the model is created: `method`, `recipe`, `memory`, `image_size`,
-    `held_out`, `exemplars`, `backbone`, `epochs`, `seed`, `random_features`. Those left out suit
-    the images. Giving another value later raises UserError when the model learns. `progress` shows
-    progress; by default nothing is shown. `trust` allows a backbone of the form `module:function`
-    to be imported.
+    `held_out`, `exemplars`, `backbone`, `tune`, `epochs`, `seed`, `random_features`. Those left out
+    suit the images. Giving another value later raises UserError when the model learns. `progress`
+    shows progress; by default nothing is shown. `trust` allows a backbone of the form
+    `module:function` to be imported.
     """
     place = Path(path)
     if place.exists() and not place.is_dir():
