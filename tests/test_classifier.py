@@ -197,6 +197,22 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
             BiCClassifier.load(place)
 
 
+@pytest.mark.parametrize(
+    "change", [{"backbone": "theirs:make"}, {"recipe": {"name": "vectors", "backbone": "a:b+mlp"}}]
+)
+def test_the_next_fit_imports_nothing_that_a_file_names(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    classifier = BiCClassifier(epochs=1).fit(IRIS[:100], NAMES[:100])
+    classifier.save(tmp_path / "theirs")
+    parameters = classifier.get_params() | {"random_state": 0} | change
+    _edit(tmp_path / "theirs" / "classifier.json", {"parameters": parameters})
+    with pytest.raises(UserError, match="would be imported and run"):
+        BiCClassifier.load(tmp_path / "theirs")
+    trusted = BiCClassifier.load(tmp_path / "theirs", trust=True)
+    assert change.items() <= trusted.get_params().items()
+
+
 def _edit(path: Path, change: dict[str, Any]) -> None:
     """Change a JSON file and its checksum."""
     import hashlib

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bic import files
-from bic.classifier_files import CLASSIFIER, description, read_description
+from bic.classifier_files import CLASSIFIER, description, read_description, refuse_imports
 from bic.classifier_inputs import checked_inputs, checked_labels, class_name, num_features
 from bic.data.from_python import Images, as_image_set
 from bic.data.preprocessing import Preprocessing
@@ -136,6 +136,8 @@ class BiCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             contents = files.read_folder(folder, (*FILES, CLASSIFIER), optional=OPTIONAL_FILES)
             parts = learner_parts(contents, folder, trust=trust)
             described = read_description(contents[CLASSIFIER], folder, cls, parts[1].classes)
+            if not trust:
+                refuse_imports(described.parameters)
             estimator = cls(**described.parameters)
             estimator._restore(*parts)
         estimator.classes_ = described.labels

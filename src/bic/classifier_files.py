@@ -1,7 +1,7 @@
 """`classifier.json`: what a saved BiCClassifier has beside its learner."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from bic.classifier_inputs import class_name
 from bic.errors import UserError
 from bic.foreign_files import parse_json
 from bic.learn.recipe import Recipe
+from bic.model.backbones import refuse_import
 
 CLASSIFIER = "classifier.json"
 FORMAT = 1
@@ -75,6 +76,15 @@ def read_description(
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = str(error)[:100]
         raise UserError(f"{place / CLASSIFIER} is damaged ({reason})", files.AGAIN) from error
+
+
+def refuse_imports(parameters: Mapping[str, Any]) -> None:
+    """Raise UserError if the next `fit` with these parameters would import code by name."""
+    recipe = parameters.get("recipe")
+    for settings in (parameters, recipe if isinstance(recipe, Mapping) else {}):
+        backbone = settings.get("backbone")
+        if isinstance(backbone, str):
+            refuse_import(backbone)
 
 
 def _labels(values: Any, type_name: str) -> Array:

@@ -223,6 +223,12 @@ def is_imported(name: str) -> bool:
     return any(":" in member and not member.startswith(HUGGING_FACE) for member in members)
 
 
+def refuse_import(name: str) -> None:
+    """Raise UserError for a backbone whose building imports code."""
+    if is_imported(name):
+        raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
+
+
 def build_backbone(
     name: str,
     *,
@@ -263,7 +269,7 @@ def build_backbone(
         return Ensemble(members)
     if is_imported(name):
         if not trust:
-            raise UserError(f"the backbone {name} would be imported and run", "pass {trust}")
+            refuse_import(name)
         return _import_backbone(name, channels, image_size)
     if name not in BACKBONES and not is_pretrained(name):
         raise unknown("backbone", name, [*BACKBONES, *LITE, "hf:NAME", "module:function"])
