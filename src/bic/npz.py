@@ -49,12 +49,9 @@ class NpzFile:
             raise ValueError(f"{member.filename} is packed in an unusual way")
         with self._archive.open(member) as stream:
             version = np.lib.format.read_magic(stream)
-            if version == (1, 0):
-                shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-            elif version == (2, 0):
-                shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-            else:
-                raise ValueError(f"{member.filename} has an unknown version, {version}")
+            if version != (1, 0):  # others are for headers of up to 4 GB, which are read whole
+                raise ValueError(f"{member.filename} has an unusual version, {version}")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             header = Header(dtype, shape)
             if dtype.kind not in NUMBERS_AND_TEXT or dtype.itemsize > MAX_ITEM_BYTES:
                 raise ValueError(f"{member.filename} holds {dtype}, not numbers or text")
