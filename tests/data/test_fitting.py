@@ -48,6 +48,25 @@ def test_pixels_of_files_are_decoded_again() -> None:
     assert torch.equal(fitted(images, large).take(np.array([0]))[0], large.decode(content))
 
 
+def test_many_images_are_scaled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = arrays(7, 6, 9, 3)
+    at_once = resized(images, 4).pixels
+    monkeypatch.setattr("bic.data.fitting.SCALED_BYTES", 2 * 3 * 4 * 6)  # two images
+    in_parts = resized(images, 4).pixels
+    assert at_once is not None
+    assert in_parts is not None
+    assert torch.equal(in_parts, at_once)
+    assert in_parts.stride() == at_once.stride()
+
+
+def test_images_that_are_too_long_are_refused() -> None:
+    with pytest.raises(UserError, match="images of 1 × 101 pixels are too long to become squares"):
+        resized(arrays(2, 1, 101, 3), 4)
+    square = resized(arrays(2, 1, 100, 3), 4).pixels
+    assert square is not None
+    assert square.shape == (2, 3, 4, 4)
+
+
 def test_pixels_of_another_size_are_resized() -> None:
     images = arrays(3, 6, 9, 3)
     preprocessing = Preprocessing(channels=3, size=4)

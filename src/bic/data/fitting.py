@@ -12,25 +12,36 @@ from bic.errors import UserError
 # Pillow's weights of red, green and blue when it converts to grey (ITU-R 601), in 1/65536.
 LUMA = (19595, 38470, 7471)
 ENLARGED_BYTES = 2**28  # of enlarged images; more than that are enlarged each time they are used
+SCALED_BYTES = 2**26  # of images that are scaled at once, before they are cut
+MAX_RATIO = 100  # of the longer side to the shorter one: what is cut away is scaled too
 
 
 def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
     """The set with its pixels [n, channels, size, size]: scaled, and cut to the central square.
 
-    The shorter side is scaled to `resize`, by default to `size`. Raises UserError for vectors.
+    The shorter side is scaled to `resize`, by default to `size`. Raises UserError for vectors, and
+    for images that are too long.
     """
     refuse_vectors(images)
     pixels = images.pixels
     assert pixels is not None
     if pixels.shape[2:] == (size, size):
         return images
-    scale = (resize or size) / min(pixels.shape[2:])
+    shorter, longer = sorted(pixels.shape[2:])
+    if longer > MAX_RATIO * shorter:
+        shape = " × ".join(f"{side:,}" for side in pixels.shape[2:])
+        raise UserError(
+            f"images of {shape} pixels are too long to become squares", "cut them to squares first"
+        )
+    scale = (resize or size) / shorter
     height, width = (max(size, round(side * scale)) for side in pixels.shape[2:])
     top = (height - size) // 2
     left = (width - size) // 2
-    scaled = images.preprocessing.interpolated(pixels, (height, width))
-    square = scaled[:, :, top : top + size, left : left + size]
-    square = square.contiguous(memory_format=torch.channels_last)
+    squares = []
+    for some in pixels.split(max(1, SCALED_BYTES // (pixels.shape[1] * height * width))):
+        scaled = images.preprocessing.interpolated(some, (height, width))
+        squares.append(scaled[:, :, top : top + size, left : left + size].clone())
+    square = torch.cat(squares).contiguous(memory_format=torch.channels_last)
     return replace(images, pixels=square, preprocessing=replace(images.preprocessing, size=size))
 
 
