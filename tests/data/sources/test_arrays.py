@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bic.data.open import open_dataset
+from bic.data.sources.arrays import read_labelled_npz
 from bic.errors import UserError
 
 IMAGES = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
@@ -82,6 +83,16 @@ def test_string_labels_and_class_names(tmp_path: Path) -> None:
     named = save(tmp_path, **strings, classes=["cat", "ant"])
     assert open_dataset(named).train.labels.tolist() == [0, 1]
     assert open_dataset(save(tmp_path, classes=["x", "y"])).classes == ("x", "y")
+
+
+def test_class_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    names = np.array([b"caf\xe9", b"hat"])
+    path = save(tmp_path, classes=names)
+    with pytest.raises(UserError, match="fix the arrays"):
+        open_dataset(path)
+    np.savez(path, x=IMAGES, y=[0, 1], classes=names)
+    with pytest.raises(UserError, match="fix the arrays"):
+        read_labelled_npz(Path(path), "train")
 
 
 def test_numbers_may_have_gaps_and_are_class_names(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ def read_labelled_npz(path: Path, split: str) -> LabelledArrays:
         arrays = {key: file.read(key) for key in keys}
     try:
         (images,) = as_images([arrays[pixels]])
+        names = arrays["classes"].astype(str).tolist() if "classes" in arrays else None
     except ValueError as error:
         raise UserError(f"{path}: {error}", "fix the arrays and save them again") from error
-    names = arrays["classes"].astype(str).tolist() if "classes" in arrays else None
     classes, labels, _ = number_labels(arrays[values].tolist(), (), names)
     return LabelledArrays(images, labels, classes)
 
