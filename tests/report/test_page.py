@@ -1,6 +1,7 @@
 """The page as a whole: what it says, what it needs, and runs that are odd or damaged."""
 
 import base64
+import errno
 import json
 import re
 import sys
@@ -12,7 +13,7 @@ from support.recorded_runs import RECIPE, change_result, write_run
 from support.report_pages import page_data
 
 from bic.cli import main
-from bic.errors import UserError
+from bic.errors import LostError, UserError
 from bic.report.page import render, write_report
 from bic.report.runs import load
 
@@ -196,6 +197,22 @@ def test_a_step_without_new_classes_is_on_the_page(tmp_path: Path) -> None:
     change_result(folder, steps=[*steps, third])
     (run,) = page_data(write_report([folder]))["runs"]
     assert run["sizes"] == [2, 2, 0]
+
+
+def test_a_full_disk_is_a_failure_and_leaves_the_page_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "a", [2])
+    page = write_report([folder])
+    before = page.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("bic.files._write_synced", full)
+    with pytest.raises(LostError, match=r"cannot write .* \(No space left on device\)"):
+        write_report([folder])
+    assert page.read_bytes() == before
 
 
 def test_mistakes_get_one_sentence(

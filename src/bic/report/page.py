@@ -12,6 +12,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from bic.errors import UserError, warn
+from bic.files import ELSEWHERE, write_file
 from bic.report.command import asked_of, command
 from bic.report.comparison_table import curves, duration, rows
 from bic.report.comparisons import TRAINING, Comparison, comparisons, headline, protocol_differences
@@ -47,12 +48,11 @@ def write_report(
     plotly = f"plotly-{get_plotlyjs_version()}.min.js"
     page = render(runs, damaged, None if single_file else plotly)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         if not single_file:
-            out.with_name(plotly).write_text(get_plotlyjs(), encoding="utf-8")
-        out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {out} ({error.strerror})", "choose another {out}") from error
+            write_file(out.with_name(plotly), get_plotlyjs().encode())
+        write_file(out, page.encode(errors="replace"))
+    except UserError as error:
+        raise UserError(error.problem, ELSEWHERE) from error
     return out
 
 
