@@ -1,6 +1,7 @@
 """The command line itself: failures, warnings, and how it writes settings."""
 
 import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,24 @@ def failing(bic: Command, monkeypatch: pytest.MonkeyPatch) -> Failing:
         return bic("run", "digits")
 
     return call
+
+
+def test_a_reader_that_has_enough_is_no_failure() -> None:
+    """As in `bic history shop | head -1`."""
+    code = (
+        "import sys, bic.data.download\n"
+        "bic.data.download.get = lambda *_: 'line\\n' * 10**5\n"
+        "from bic.cli import main\n"
+        "sys.argv = ['bic', 'data', 'get', 'cifar100']\n"
+        "main()"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

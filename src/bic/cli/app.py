@@ -16,6 +16,7 @@ from bic.report.command import WITHOUT_FLAG
 from bic.text import printable
 from bic.version import __version__
 
+SIGPIPE_CODE = 141  # what a shell reports for a program that SIGPIPE has ended
 MAX_PATH_SHOWN = 200  # characters
 
 app = App(
@@ -83,6 +84,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
         return
     except BicError as error:
         message = error.phrased(as_flag)
@@ -91,6 +93,9 @@ def main() -> None:
         command = " ".join(["bic", *(error.command_chain or ())])
         message = f"{_short_sentence(str(error))} see {command} --help"
         code = 2
+    except BrokenPipeError:  # what reads the output, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        sys.exit(SIGPIPE_CODE)
     except KeyboardInterrupt:
         message = "stopped; run the same command again to continue"
         code = 130
