@@ -4,18 +4,23 @@ import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
+import numpy as np
 import pytest
-from support.servers import pictures
+from support.servers import pictures, png
 
 from bic import UserError, open_model
 from bic.serve.job import MOST_JOBS, JobRecords, new_job
+from bic.serve.job_runner import JobRunner
 from bic.serve.jobs import Jobs, Options
+from bic.serve.learner import Request
 from bic.serve.lesson_box import readiness
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
 from bic.serve.serving import Serving
+from bic.store.model_folder import LiveModel
 
 Value = TypeVar("Value")
 IMAGES = {
@@ -34,6 +39,30 @@ def queue(folder: Path) -> Jobs:
     metrics = Metrics()
     serving = Serving(open_model(folder / "shop"), metrics, lambda: None)
     return Jobs(serving, folder / "state", Limits(), metrics)
+
+
+def pretend_live(jobs: Jobs, *classes: str) -> None:
+    """Let the queue believe that a version with these classes answers."""
+    model = SimpleNamespace(classes=classes, active=range(len(classes)))
+    jobs.serving.live = cast(LiveModel, SimpleNamespace(model=model))
+
+
+class PretendedProcess:
+    """A learning process that says nothing and never ends, unless it is stopped."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[Request] = asyncio.Queue()
+        self.stopped = asyncio.Event()
+
+    async def start(self, request: Request) -> None:
+        await self.started.put(request)
+
+    async def next_event(self) -> bool:
+        await self.stopped.wait()
+        return False
+
+    async def stop(self) -> None:
+        self.stopped.set()
 
 
 def test_the_last_event_is_never_lost(tmp_path: Path) -> None:
@@ -123,6 +152,29 @@ def test_a_queued_lesson_has_taken_the_pending_images(tmp_path: Path) -> None:
         assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "thin": 1}
 
     run(send())
+
+
+def test_images_of_a_class_that_a_later_lesson_brings_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send() -> None:
+        process = PretendedProcess()
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: process)
+        jobs = queue(tmp_path)
+        pretend_live(jobs, "cup", "hat")
+        await jobs.submit({"a": IMAGES["a"]}, Options())
+        await jobs.submit({"b": IMAGES["b"][:2]}, Options())
+        await jobs.add_pending("b", IMAGES["b"][2:])
+        await jobs.add_pending("cup", [png(np.zeros((8, 8)))])
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        request = await process.started.get()
+        assert request.labels == ["a", "a", "a", "cup"]
+        found = await jobs.pending()
+        assert {name: len(images) for name, images in found.images.items()} == {"b": 1}
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+
+    run(asyncio.wait_for(send(), 60))
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:

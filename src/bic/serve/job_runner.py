@@ -63,7 +63,7 @@ class JobRunner:
         """The images of a job, with those that were pending."""
         jobs = self.jobs
         if job.takes_pending:
-            known = jobs.known()
+            known = jobs.live_classes() | set(job.classes)  # later jobs bring theirs too late
             is_empty = jobs.serving.live is None
             await jobs.on_disk(lambda: jobs.boxes.take_pending(job.id, known, is_empty=is_empty))
         lesson = await jobs.on_disk(lambda: jobs.boxes.lesson(job.id))

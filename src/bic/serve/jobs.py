@@ -85,12 +85,16 @@ class Jobs:
             raise ApiError(404, "there is no such job", "see /v1/jobs")
         return job
 
+    def live_classes(self) -> set[str]:
+        """The classes that the version that answers can predict."""
+        if self.serving.live is None:
+            return set()
+        model = self.serving.live.model
+        return {model.classes[position] for position in model.active}
+
     def known(self) -> set[str]:
         """The classes that a lesson that is sent now will find."""
-        names = set()
-        if self.serving.live is not None:
-            model = self.serving.live.model
-            names = {model.classes[position] for position in model.active}
+        names = self.live_classes()
         for job in self.active():
             names |= set(job.classes)
         return names
