@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -199,6 +200,24 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
         assert len(jobs.records.load()) == MOST_JOBS
 
     run(fill())
+
+
+def test_a_server_starts_with_as_many_ended_jobs_as_it_remembers(tmp_path: Path) -> None:
+    """And one more that did not end: the oldest of them is forgotten."""
+
+    async def start() -> None:
+        jobs = queue(tmp_path)
+        for number in range(MOST_JOBS + 1):
+            job = replace(new_job(["a"], number), id=f"20260101-{number:06}-abcdef")
+            if number < MOST_JOBS:
+                job.end("failed", "no luck")
+            jobs.records.save(job)
+        await jobs.open()
+        assert len(jobs.jobs) == MOST_JOBS
+        assert {job.state for job in jobs.jobs.values()} == {"failed"}
+        assert min(job.num_images for job in jobs.jobs.values()) == 1
+
+    run(start())
 
 
 def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:

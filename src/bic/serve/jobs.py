@@ -61,9 +61,9 @@ class Jobs:
         """Read the jobs of earlier servers. Those that did not end have failed."""
         for job in await self.on_disk(self.records.load):
             self.jobs[job.id] = job
+        for job in self.active():
+            await self.end(job, "failed", STOPPED)
         for job in self.jobs.values():
-            if not job.has_ended:
-                await self.end(job, "failed", STOPPED)
             job.can_retry = await self.on_disk(partial(self._has_images, job))
         await self.on_disk(lambda: self.boxes.adopt_strays(set(self.jobs)))
 
