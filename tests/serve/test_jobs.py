@@ -13,6 +13,7 @@ import pytest
 from support.servers import pictures, png
 
 from bic import UserError, open_model
+from bic.errors import LostError
 from bic.serve.job import MOST_JOBS, JobRecords, new_job
 from bic.serve.job_runner import JobRunner
 from bic.serve.jobs import Jobs, Options
@@ -49,9 +50,13 @@ def pretend_live(jobs: Jobs, *classes: str) -> None:
 
 
 class PretendedProcess:
-    """A learning process that says nothing and never ends, unless it is stopped."""
+    """A learning process that says nothing and never ends, unless it is stopped.
 
-    def __init__(self) -> None:
+    With `is_broken`, it says something that the server does not understand.
+    """
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.is_broken = is_broken
         self.started: asyncio.Queue[Request] = asyncio.Queue()
         self.stopped = asyncio.Event()
 
@@ -59,6 +64,8 @@ class PretendedProcess:
         await self.started.put(request)
 
     async def next_event(self) -> bool:
+        if self.is_broken:
+            raise KeyError("event")
         await self.stopped.wait()
         return False
 
@@ -218,6 +225,34 @@ def test_a_server_starts_with_as_many_ended_jobs_as_it_remembers(tmp_path: Path)
         assert min(job.num_images for job in jobs.jobs.values()) == 1
 
     run(start())
+
+
+def test_a_full_disk_does_not_end_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LostError("the disk is full", "make room")
+
+    async def learn() -> None:
+        jobs = queue(tmp_path)
+        first, _ = await jobs.submit(IMAGES, Options())
+        second, _ = await jobs.submit(IMAGES, Options())
+        assert first is not None
+        assert second is not None
+        broken = PretendedProcess(is_broken=True)
+        processes = {first.id: broken, second.id: PretendedProcess()}
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: processes[job.id])
+        monkeypatch.setattr(jobs.records, "save", fail)
+        monkeypatch.setattr(jobs.boxes, "give_back", fail)
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        await processes[second.id].started.get()
+        assert (first.state, first.can_retry, second.state) == ("failed", True, "running")
+        assert broken.stopped.is_set()
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+        assert second.state == "failed"
+
+    run(asyncio.wait_for(learn(), 60))
 
 
 def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:

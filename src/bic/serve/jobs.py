@@ -1,12 +1,13 @@
 """The queue of lessons: one is learned at a time, in a process of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bic.serve.failures import ApiError, too_many
 from bic.serve.job import MOST_JOBS, Job, JobRecords, State, new_job
@@ -22,6 +23,7 @@ STOPPED = "the server was stopped; try the job again, and it continues where it 
 KEEP_ALIVE_SECONDS = 15.0  # between two events about a job that does not change
 
 Value = TypeVar("Value")
+log = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True)
@@ -222,24 +224,32 @@ class Jobs:
     async def end(self, job: Job, state: State, message: str) -> None:
         """The only place where a job ends: its images stay, wait again, or are deleted."""
 
-        def settle() -> bool:
+        def settle() -> None:
             if state == "done":
                 for ended in [job, *(other for other in self.jobs.values() if other.has_ended)]:
                     self.boxes.clear(ended.id)
             elif state != "refused":
                 self.boxes.give_back(job.id)
-            return self._has_images(job)
 
-        can_retry = await self.on_disk(settle)
+        await self._tried(self.on_disk(settle))
+        has_images = await self._tried(self.on_disk(partial(self._has_images, job)))
         if state == "done":
             for other in self.jobs.values():
                 other.can_retry = False
         job.end(state, message)
-        job.can_retry = can_retry
+        job.can_retry = state != "done" and bool(has_images)
         self.metrics.jobs[state] += 1
-        await self.on_disk(lambda: self.records.save(replace(job)))
-        await self._forget_old()
+        await self._tried(self.on_disk(lambda: self.records.save(replace(job))))
+        await self._tried(self._forget_old())
         await self.announce()
+
+    async def _tried(self, work: Coroutine[Any, Any, Value]) -> Value | None:
+        """Do a part of ending a job. The job ends also if it fails, as with a full disk."""
+        try:
+            return await work
+        except Exception:
+            log.exception("the files of a job that has ended cannot be read or changed")
+            return None
 
     async def _forget_old(self) -> None:
         for job in [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]:
