@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.servers import Served, as_files, serving, test_pictures
+from support.servers import Served, as_files, copied, serving, test_pictures
 
 from bic import UserError
 from bic.serve.tokens import open_token
@@ -78,7 +78,7 @@ def test_reads_are_open_on_localhost_only(server: Served, path: str) -> None:
 
 
 def test_everything_needs_the_token_under_other_names(model: Path, tmp_path: Path) -> None:
-    with serving(model, state=tmp_path, names=["shop.example.com"]) as served:
+    with serving(copied(model, tmp_path), names=["shop.example.com"]) as served:
         with served.client(None) as client:
             for path in READS:
                 assert client.get(path).status_code == 401, path
@@ -94,7 +94,7 @@ def test_everything_needs_the_token_under_other_names(model: Path, tmp_path: Pat
 
 
 def test_all_addresses(model: Path, tmp_path: Path) -> None:
-    with serving(model, state=tmp_path, host="0.0.0.0") as served:
+    with serving(copied(model, tmp_path), host="0.0.0.0") as served:
         port = served.place[1]
         address = f"http://127.0.0.1:{port}/v1/classes"
         assert httpx.get(address).status_code == 401

@@ -1,12 +1,11 @@
 """What operators and browsers see: health, metrics, documents, headers, and no other paths."""
 
 import re
-import shutil
 import socket
 from pathlib import Path
 
 import pytest
-from support.servers import Served, as_files, serving, test_pictures
+from support.servers import Served, as_files, copied, serving, test_pictures
 
 from bic.serve.job_runner import JobRunner
 
@@ -28,8 +27,7 @@ def test_a_server_that_cannot_learn_any_more_is_not_ready(
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(JobRunner, "run", fail)
-    folder = Path(shutil.copytree(model, tmp_path / "shop"))
-    with serving(folder) as served, served.client(None) as client:
+    with serving(copied(model, tmp_path)) as served, served.client(None) as client:
         answer = client.get("/ready")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "internal")
 

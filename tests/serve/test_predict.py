@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.servers import Served, as_files, serving, taught, test_pictures, wait_until
+from support.servers import Served, as_files, copied, serving, taught, test_pictures, wait_until
 
 from bic import Model, open_model
 from bic.model.predict import predictions
@@ -138,7 +138,7 @@ def test_bodies_that_are_not_images(server: Served) -> None:
 
 def test_too_many_and_too_large(model: Path, tmp_path: Path) -> None:
     limits = Limits(files=3, upload_bytes=20_000)
-    with serving(model, state=tmp_path, limits=limits) as served, served.client() as client:
+    with serving(copied(model, tmp_path), limits=limits) as served, served.client() as client:
         many = client.post("/v1/predict", files=as_files(test_pictures(4)))
         assert (many.status_code, many.json()["error"]["code"]) == (413, "too_large")
         many = client.post("/v1/predict", files=as_files(test_pictures(9)))
