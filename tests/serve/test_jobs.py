@@ -153,11 +153,11 @@ def test_a_queued_lesson_has_taken_the_pending_images(tmp_path: Path) -> None:
         await jobs.add_pending("a", IMAGES["a"])
         job, message = await jobs.submit({"b": IMAGES["b"], "thin": IMAGES["a"][:1]}, Options())
         assert job is not None
-        assert message.startswith("6 images of 2 classes (b, a) will be learned")
+        assert message.startswith("5 images of 2 classes (b, a) will be learned")
         assert set((await jobs.pending()).images) == {"thin"}
         await jobs.cancel(job)
         found = await jobs.pending()
-        assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "thin": 1}
+        assert {name: len(images) for name, images in found.images.items()} == {"a": 2, "thin": 1}
 
     run(send())
 
@@ -181,6 +181,31 @@ def test_images_of_a_class_that_a_later_lesson_brings_wait_for_it(
         assert {name: len(images) for name, images in found.images.items()} == {"b": 1}
         runner.cancel()
         await asyncio.gather(runner, return_exceptions=True)
+
+    run(asyncio.wait_for(send(), 60))
+
+
+def test_the_last_correction_of_an_image_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the lesson with the first one is queued already, and if it is given back."""
+
+    async def send() -> None:
+        process = PretendedProcess()
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: process)
+        jobs = queue(tmp_path)
+        pretend_live(jobs, "cup", "hat", "mug")
+        await jobs.add_pending("cup", IMAGES["a"][:1])
+        job, _ = await jobs.submit({}, Options())
+        assert job is not None
+        await jobs.add_pending("hat", IMAGES["a"][:1])
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        request = await process.started.get()
+        assert request.labels == ["hat"]
+        await jobs.add_pending("mug", IMAGES["a"][:1])
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+        assert set((await jobs.pending()).images) == {"mug"}
 
     run(asyncio.wait_for(send(), 60))
 

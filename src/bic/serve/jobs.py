@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bic.serve.failures import ApiError, too_many
 from bic.serve.job import MOST_JOBS, Job, JobRecords, State, new_job
-from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, joined, readiness
+from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, readiness
 from bic.serve.lesson_process import LessonProcess
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
@@ -158,7 +158,7 @@ class Jobs:
             for name, contents in zip(names, images.values(), strict=True):
                 own.add(name, contents)
             found = own.digests()
-            together = joined(found, self.boxes.pending.digests())
+            together = self.boxes.with_pending(job.id)
             ready = readiness(together, known, is_empty=is_empty)
             for name in found:
                 if name not in ready.ready:
