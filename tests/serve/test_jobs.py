@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -230,6 +231,34 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
         assert len(jobs.jobs) == MOST_JOBS
         assert min(job.num_images for job in jobs.jobs.values()) == 3
         assert len(jobs.records.load()) == MOST_JOBS
+
+    run(fill())
+
+
+def test_requests_do_not_wait_while_jobs_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread deletes their images, and no other thread changes files meanwhile."""
+
+    async def fill() -> None:
+        jobs = queue(tmp_path)
+        for number in range(MOST_JOBS):
+            job = new_job(["a"], number)
+            job.end("failed", "no luck")
+            jobs.jobs[job.id] = job
+        oldest = next(iter(jobs.jobs))
+        last, _ = await jobs.submit(IMAGES, Options())
+        assert last is not None
+        cleared = []
+
+        def clear(job_id: str) -> None:
+            cleared.append((job_id, get_ident() != loop_thread, jobs._files.locked()))
+
+        loop_thread = get_ident()
+        monkeypatch.setattr(jobs.boxes, "clear", clear)
+        await jobs.cancel(last)
+        assert cleared == [(oldest, True, True)]
+        assert jobs.cancelled == set()
 
     run(fill())
 

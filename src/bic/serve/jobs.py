@@ -224,10 +224,12 @@ class Jobs:
     async def end(self, job: Job, state: State, message: str) -> None:
         """The only place where a job ends: its images stay, wait again, or are deleted."""
 
+        ended = [job, *(other for other in self.jobs.values() if other.has_ended)]
+
         def settle() -> None:
             if state == "done":
-                for ended in [job, *(other for other in self.jobs.values() if other.has_ended)]:
-                    self.boxes.clear(ended.id)
+                for other in ended:
+                    self.boxes.clear(other.id)
             elif state != "refused":
                 self.boxes.give_back(job.id)
 
@@ -237,6 +239,7 @@ class Jobs:
             for other in self.jobs.values():
                 other.can_retry = False
         job.end(state, message)
+        self.cancelled.discard(job.id)
         job.can_retry = state != "done" and bool(has_images)
         self.metrics.jobs[state] += 1
         await self._tried(self.on_disk(lambda: self.records.save(replace(job))))
@@ -252,10 +255,16 @@ class Jobs:
             return None
 
     async def _forget_old(self) -> None:
-        for job in [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]:
+        old = [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]
+        for job in old:
             del self.jobs[job.id]
-            self.boxes.clear(job.id)
-            self.records.forget(job)
+
+        def forget() -> None:
+            for job in old:
+                self.boxes.clear(job.id)
+                self.records.forget(job)
+
+        await self.on_disk(forget)
 
     async def announce(self) -> None:
         async with self._changed:
