@@ -56,8 +56,11 @@ class BicError(Exception):
 
         Names of files and classes in it may come from strangers, so it is made printable.
         """
-        remedy = SETTING.sub(lambda match: phrase(match[1], match[2]), self.remedy)
-        return printable(f"{self.problem}; {remedy}")
+        return printable(f"{self.problem}; {self.phrased_remedy(phrase)}")
+
+    def phrased_remedy(self, phrase: Phrase) -> str:
+        """The remedy alone, with the settings in it written by `phrase`."""
+        return SETTING.sub(lambda match: phrase(match[1], match[2]), self.remedy)
 
     def __str__(self) -> str:
         return self.phrased(in_python)

@@ -149,13 +149,16 @@ def _discard(leftover: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder. The lock ends with the process, even after a kill."""
+def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
+    """Keep other processes out of a folder. The lock ends with the process, even after a kill.
+
+    It is held on the file with this `name`; locks with other names do not exclude each other.
+    """
     try:
         if folder.is_file():
             raise UserError(f"{folder} is a file and not a folder", ELSEWHERE)
         folder.mkdir(parents=True, exist_ok=True)
-        handle = _open_lock(folder / ".lock")
+        handle = _open_lock(folder / name)
     except OSError as error:
         raise file_error(error, f"cannot write to {folder}", ELSEWHERE) from error
     try:

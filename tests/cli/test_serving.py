@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support.command_line import Command, assert_refused
 
+from bic.serve.run import ServeOptions, prepared
+
 
 def test_without_its_packages(bic: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bic.cli.serving.find_spec", lambda name: None)
@@ -33,6 +35,24 @@ def test_addresses_that_cannot_be_used(bic: Command, tmp_path: Path) -> None:
     assert_refused(bic("serve", "shop", "--port", 70000), "a port is from 0 to 65535", "--port")
     assert_refused(bic("serve", "shop", "--host", "no.such.host.invalid"), "change --host")
     assert not (tmp_path / "shop").exists()
+
+
+def test_a_place_that_cannot_be_written_to(bic: Command, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    refused = bic("serve", "taken/shop", "--state", "state", "--port", 0)
+    assert_refused(refused, "cannot write to taken/shop (Not a directory); make it writable")
+
+
+def test_a_second_server_is_refused(bic: Command, tmp_path: Path) -> None:
+    """Also with a state of its own, and by another path."""
+    (tmp_path / "link").symlink_to("shop")
+    server = prepared(tmp_path / "shop", ServeOptions(port=0))
+    with server.lock:
+        for path, state in (("shop", "shop.serve"), ("link", "other")):
+            refused = bic("serve", path, "--state", state, "--port", 0)
+            assert_refused(refused, "another bic serve has this model open; stop it")
+    server.listener.close()
+    assert not (tmp_path / "shop").exists()  # nothing was learned
 
 
 @pytest.mark.timeout(60)

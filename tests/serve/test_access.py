@@ -6,10 +6,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.servers import Served, as_files, serving, test_pictures
+from support.servers import Served, as_files, copied, serving, test_pictures
 
 from bic import UserError
-from bic.serve.tokens import open_token
+from bic.serve.tokens import make_private_folder, open_token
 
 CHANGES = (
     ("POST", "/v1/learn"),
@@ -78,7 +78,7 @@ def test_reads_are_open_on_localhost_only(server: Served, path: str) -> None:
 
 
 def test_everything_needs_the_token_under_other_names(model: Path, tmp_path: Path) -> None:
-    with serving(model, state=tmp_path, names=["shop.example.com"]) as served:
+    with serving(copied(model, tmp_path), names=["shop.example.com"]) as served:
         with served.client(None) as client:
             for path in READS:
                 assert client.get(path).status_code == 401, path
@@ -94,7 +94,7 @@ def test_everything_needs_the_token_under_other_names(model: Path, tmp_path: Pat
 
 
 def test_all_addresses(model: Path, tmp_path: Path) -> None:
-    with serving(model, state=tmp_path, host="0.0.0.0") as served:
+    with serving(copied(model, tmp_path), host="0.0.0.0") as served:
         port = served.place[1]
         address = f"http://127.0.0.1:{port}/v1/classes"
         assert httpx.get(address).status_code == 401
@@ -158,6 +158,20 @@ def test_the_token_is_stored_hashed_and_private(tmp_path: Path) -> None:
     renewed, other = open_token(tmp_path, renew=True)
     assert other not in (None, token)
     assert not renewed.fits(token)
+
+
+def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    def mode() -> int:
+        make_private_folder(tmp_path / "state")
+        return stat.S_IMODE((tmp_path / "state").stat().st_mode)
+
+    assert mode() == 0o700  # it is new
+    (tmp_path / "state").chmod(0o755)
+    assert mode() == 0o755
+    for open_to_others in (0o775, 0o1777):
+        (tmp_path / "state").chmod(open_to_others)
+        with pytest.raises(UserError, match=r"other users can write to .*state; change its mode"):
+            mode()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"sha256": "short"})])

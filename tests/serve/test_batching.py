@@ -186,6 +186,28 @@ def test_a_broken_image_does_not_harm_its_batch(model: Path, watched: Watched) -
     assert sum(batch.num_images for batch in watched.batches) == 4
 
 
+def test_images_that_nobody_waits_for_are_not_classified(model: Path, watched: Watched) -> None:
+    live = open_model(model).live
+
+    async def ask() -> None:
+        tasks = []
+        for number in range(2):  # both workers are busy
+            tasks.append(watched.ask(live, IMAGES[number]))
+            await watched.begin(number + 1)
+        watched.predictor.limits = Limits(answer_seconds=0.01)
+        with pytest.raises(ApiError, match=r"no answer within 0\.01 seconds"):
+            await watched.ask(live, *IMAGES[2:7])
+        watched.predictor.limits = Limits()
+        tasks.append(watched.ask(live, IMAGES[7]))
+        await asyncio.sleep(0)
+        watched.open(FIRST, SECOND)
+        for task in tasks:
+            await task
+
+    run(ask())
+    assert [batch.num_images for batch in watched.batches] == [1, 1, 1]
+
+
 def test_a_failure_reaches_every_caller(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no memory")

@@ -3,19 +3,27 @@
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import get_ident
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
+import numpy as np
 import pytest
-from support.servers import pictures
+from support.servers import pictures, png
 
 from bic import UserError, open_model
+from bic.errors import LostError
 from bic.serve.job import MOST_JOBS, JobRecords, new_job
+from bic.serve.job_runner import JobRunner
 from bic.serve.jobs import Jobs, Options
+from bic.serve.learner import Request
 from bic.serve.lesson_box import readiness
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
 from bic.serve.serving import Serving
+from bic.store.model_folder import LiveModel
 
 Value = TypeVar("Value")
 IMAGES = {
@@ -34,6 +42,36 @@ def queue(folder: Path) -> Jobs:
     metrics = Metrics()
     serving = Serving(open_model(folder / "shop"), metrics, lambda: None)
     return Jobs(serving, folder / "state", Limits(), metrics)
+
+
+def pretend_live(jobs: Jobs, *classes: str) -> None:
+    """Let the queue believe that a version with these classes answers."""
+    model = SimpleNamespace(classes=classes, active=range(len(classes)))
+    jobs.serving.live = cast(LiveModel, SimpleNamespace(model=model))
+
+
+class PretendedProcess:
+    """A learning process that says nothing and never ends, unless it is stopped.
+
+    With `is_broken`, it says something that the server does not understand.
+    """
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.is_broken = is_broken
+        self.started: asyncio.Queue[Request] = asyncio.Queue()
+        self.stopped = asyncio.Event()
+
+    async def start(self, request: Request) -> None:
+        await self.started.put(request)
+
+    async def next_event(self) -> bool:
+        if self.is_broken:
+            raise KeyError("event")
+        await self.stopped.wait()
+        return False
+
+    async def stop(self) -> None:
+        self.stopped.set()
 
 
 def test_the_last_event_is_never_lost(tmp_path: Path) -> None:
@@ -116,13 +154,61 @@ def test_a_queued_lesson_has_taken_the_pending_images(tmp_path: Path) -> None:
         await jobs.add_pending("a", IMAGES["a"])
         job, message = await jobs.submit({"b": IMAGES["b"], "thin": IMAGES["a"][:1]}, Options())
         assert job is not None
-        assert message.startswith("6 images of 2 classes (b, a) will be learned")
+        assert message.startswith("5 images of 2 classes (b, a) will be learned")
         assert set((await jobs.pending()).images) == {"thin"}
         await jobs.cancel(job)
         found = await jobs.pending()
-        assert {name: len(images) for name, images in found.images.items()} == {"a": 3, "thin": 1}
+        assert {name: len(images) for name, images in found.images.items()} == {"a": 2, "thin": 1}
 
     run(send())
+
+
+def test_images_of_a_class_that_a_later_lesson_brings_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send() -> None:
+        process = PretendedProcess()
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: process)
+        jobs = queue(tmp_path)
+        pretend_live(jobs, "cup", "hat")
+        await jobs.submit({"a": IMAGES["a"]}, Options())
+        await jobs.submit({"b": IMAGES["b"][:2]}, Options())
+        await jobs.add_pending("b", IMAGES["b"][2:])
+        await jobs.add_pending("cup", [png(np.zeros((8, 8)))])
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        request = await process.started.get()
+        assert request.labels == ["a", "a", "a", "cup"]
+        found = await jobs.pending()
+        assert {name: len(images) for name, images in found.images.items()} == {"b": 1}
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+
+    run(asyncio.wait_for(send(), 60))
+
+
+def test_the_last_correction_of_an_image_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the lesson with the first one is queued already, and if it is given back."""
+
+    async def send() -> None:
+        process = PretendedProcess()
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: process)
+        jobs = queue(tmp_path)
+        pretend_live(jobs, "cup", "hat", "mug")
+        await jobs.add_pending("cup", IMAGES["a"][:1])
+        job, _ = await jobs.submit({}, Options())
+        assert job is not None
+        await jobs.add_pending("hat", IMAGES["a"][:1])
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        request = await process.started.get()
+        assert request.labels == ["hat"]
+        await jobs.add_pending("mug", IMAGES["a"][:1])
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+        assert set((await jobs.pending()).images) == {"mug"}
+
+    run(asyncio.wait_for(send(), 60))
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -147,6 +233,80 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
         assert len(jobs.records.load()) == MOST_JOBS
 
     run(fill())
+
+
+def test_requests_do_not_wait_while_jobs_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread deletes their images, and no other thread changes files meanwhile."""
+
+    async def fill() -> None:
+        jobs = queue(tmp_path)
+        for number in range(MOST_JOBS):
+            job = new_job(["a"], number)
+            job.end("failed", "no luck")
+            jobs.jobs[job.id] = job
+        oldest = next(iter(jobs.jobs))
+        last, _ = await jobs.submit(IMAGES, Options())
+        assert last is not None
+        cleared = []
+
+        def clear(job_id: str) -> None:
+            cleared.append((job_id, get_ident() != loop_thread, jobs._files.locked()))
+
+        loop_thread = get_ident()
+        monkeypatch.setattr(jobs.boxes, "clear", clear)
+        await jobs.cancel(last)
+        assert cleared == [(oldest, True, True)]
+        assert jobs.cancelled == set()
+
+    run(fill())
+
+
+def test_a_server_starts_with_as_many_ended_jobs_as_it_remembers(tmp_path: Path) -> None:
+    """And one more that did not end: the oldest of them is forgotten."""
+
+    async def start() -> None:
+        jobs = queue(tmp_path)
+        for number in range(MOST_JOBS + 1):
+            job = replace(new_job(["a"], number), id=f"20260101-{number:06}-abcdef")
+            if number < MOST_JOBS:
+                job.end("failed", "no luck")
+            jobs.records.save(job)
+        await jobs.open()
+        assert len(jobs.jobs) == MOST_JOBS
+        assert {job.state for job in jobs.jobs.values()} == {"failed"}
+        assert min(job.num_images for job in jobs.jobs.values()) == 1
+
+    run(start())
+
+
+def test_a_full_disk_does_not_end_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LostError("the disk is full", "make room")
+
+    async def learn() -> None:
+        jobs = queue(tmp_path)
+        first, _ = await jobs.submit(IMAGES, Options())
+        second, _ = await jobs.submit(IMAGES, Options())
+        assert first is not None
+        assert second is not None
+        broken = PretendedProcess(is_broken=True)
+        processes = {first.id: broken, second.id: PretendedProcess()}
+        monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: processes[job.id])
+        monkeypatch.setattr(jobs.records, "save", fail)
+        monkeypatch.setattr(jobs.boxes, "give_back", fail)
+        runner = asyncio.create_task(JobRunner(jobs, {}).run())
+        await processes[second.id].started.get()
+        assert (first.state, first.can_retry, second.state) == ("failed", True, "running")
+        assert broken.stopped.is_set()
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+        assert second.state == "failed"
+
+    run(asyncio.wait_for(learn(), 60))
 
 
 def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:

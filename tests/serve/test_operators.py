@@ -5,7 +5,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.servers import Served, as_files, serving, test_pictures
+from support.servers import Served, as_files, copied, serving, test_pictures
+
+from bic.serve.job_runner import JobRunner
 
 
 def test_health_and_readiness(server: Served, tmp_path: Path) -> None:
@@ -16,6 +18,18 @@ def test_health_and_readiness(server: Served, tmp_path: Path) -> None:
         assert client.get("/health").status_code == 200
         answer = client.get("/ready")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_model")
+
+
+def test_a_server_that_cannot_learn_any_more_is_not_ready(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: JobRunner) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(JobRunner, "run", fail)
+    with serving(copied(model, tmp_path)) as served, served.client(None) as client:
+        answer = client.get("/ready")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "internal")
 
 
 METRIC = re.compile(r"[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [0-9.e+-]+")

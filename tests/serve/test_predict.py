@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.servers import Served, as_files, serving, taught, test_pictures, wait_until
+from support.servers import Served, as_files, copied, serving, taught, test_pictures, wait_until
 
 from bic import Model, open_model
 from bic.model.predict import predictions
@@ -136,9 +136,21 @@ def test_bodies_that_are_not_images(server: Served) -> None:
         assert text.status_code == 422
 
 
+@pytest.mark.parametrize("charset", ["undefined", "punycode"])
+def test_a_form_in_a_strange_encoding(server: Served, charset: str) -> None:
+    disposition = b'Content-Disposition: form-data; name="class_name"'
+    content = b"--b\r\n" + disposition + b"\r\n\r\n\xff\r\n--b--\r\n"
+    headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+    with server.client() as client:
+        answer = client.post("/v1/learn", content=content, headers=headers)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["remedy"]) == (400, "send UTF-8")
+    assert error["problem"] == "the form has text in an unknown encoding"
+
+
 def test_too_many_and_too_large(model: Path, tmp_path: Path) -> None:
     limits = Limits(files=3, upload_bytes=20_000)
-    with serving(model, state=tmp_path, limits=limits) as served, served.client() as client:
+    with serving(copied(model, tmp_path), limits=limits) as served, served.client() as client:
         many = client.post("/v1/predict", files=as_files(test_pictures(4)))
         assert (many.status_code, many.json()["error"]["code"]) == (413, "too_large")
         many = client.post("/v1/predict", files=as_files(test_pictures(9)))

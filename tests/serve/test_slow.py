@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.servers import Served, as_files, serving, test_pictures
+from support.servers import Served, as_files, copied, serving, test_pictures
 
 from bic.serve.limits import Limits
 
@@ -57,7 +57,7 @@ def test_broken_requests(server: Served) -> None:
 
 def test_silent_connections_and_slow_bodies_end(model: Path, tmp_path: Path) -> None:
     limits = Limits(header_seconds=1.0, body_seconds=0.5)
-    with serving(model, state=tmp_path, limits=limits) as served:
+    with serving(copied(model, tmp_path), limits=limits) as served:
         silent = socket.create_connection(served.place, timeout=10)
         slow = socket.create_connection(served.place, timeout=10)
         second = socket.create_connection(served.place, timeout=10)

@@ -53,6 +53,19 @@ def test_moving_and_clearing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_an_image_that_is_moved_has_one_class_in_its_box(tmp_path: Path) -> None:
+    first, second = Box(tmp_path, "first"), Box(tmp_path, "second")
+    second.add("cup", [b"1", b"2"])
+    first.add("hat", [b"1"])
+    first.move("hat", second)
+    assert found(second) == {"cup": [b"2"], "hat": [b"1"]}
+    first.add("cup", [b"1"])
+    first.add("mug", [b"3"])
+    first.move_all(second)  # what waits there already is newer
+    assert found(second) == {"cup": [b"2"], "hat": [b"1"], "mug": [b"3"]}
+    assert found(first) == {}
+
+
 def test_what_others_put_there_is_left_out(tmp_path: Path) -> None:
     box = Box(tmp_path, "pending")
     box.add("cup", [b"1"])

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -61,6 +62,11 @@ def serving(folder: Path, **options: Any) -> Iterator[Served]:
         server.should_exit = True
         thread.join(timeout=30)
         assert not thread.is_alive()
+
+
+def copied(model: Path, place: Path) -> Path:
+    """A copy of a model folder, for a server of its own."""
+    return Path(shutil.copytree(model, place / "shop"))
 
 
 def taught(folder: Path, *lessons: str) -> Path:

@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file, without the times in the history."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != ".lock":
+        if path.is_file() and path.name not in (".lock", ".serve.lock"):
             content = path.read_bytes()
             if path.name == "live.json":
                 root = json.loads(content)

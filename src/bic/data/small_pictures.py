@@ -1,25 +1,29 @@
 """Small copies of pictures, as WebP. Imports no torch."""
 
 import io
+from collections.abc import Iterable
 
 from PIL import Image
 
-from bic.data.decode import FORMATS, plain_image
-
-MAX_PIXELS = 2**25  # of a picture that is made small
+from bic.data.decode import decode_image
 
 
-def small_picture(encoded: bytes, max_side: int) -> bytes:
+def small_picture(encoded: bytes, max_side: int) -> bytes | None:
     """An image, upright and at most `max_side` pixels a side, as WebP.
 
-    Raises ValueError for a picture that is too large, and whatever Pillow's decoders raise.
+    None for what cannot be shown, such as a vector.
     """
-    with Image.open(io.BytesIO(encoded), formats=FORMATS) as picture:
-        if picture.width * picture.height > MAX_PIXELS:
-            raise ValueError(f"a picture has more than {MAX_PIXELS:,} pixels")
-        picture.draft(None, (max_side, max_side))  # JPEGs only: decoded no larger than needed
-        small = plain_image(picture, 3)
+    try:
+        small = Image.fromarray(decode_image(encoded, 3, at_least=max_side))
+    except Exception:  # Pillow's decoders raise almost anything
+        return None
     small.thumbnail((max_side, max_side))
     packed = io.BytesIO()
     small.save(packed, "WEBP", quality=75, method=4)
     return packed.getvalue()
+
+
+def small_pictures(images: Iterable[bytes], max_side: int) -> list[bytes]:
+    """Small copies of the images that can be shown."""
+    pictures = (small_picture(image, max_side) for image in images)
+    return [picture for picture in pictures if picture is not None]

@@ -1,7 +1,6 @@
 """The page of an evaluation: one HTML file that works offline."""
 
 import base64
-import io
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -11,9 +10,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
-from PIL import Image
 
-from bic.data.decode import decode_image
+from bic.data.small_pictures import small_picture
 from bic.errors import UserError
 from bic.files import write_file
 from bic.model.evaluation import Evaluation, Mistake
@@ -183,15 +181,8 @@ def _pictured(mistakes: Sequence[Mistake], pictures: Mapping[int, bytes]) -> lis
 
 def _picture(encoded: bytes) -> str | None:
     """A small picture as base64 of WebP, or None for what is not an image, such as a vector."""
-    try:
-        pixels = decode_image(encoded, 3, at_least=PICTURE_SIDE)
-        small = Image.fromarray(pixels)
-    except Exception:  # Pillow's decoders raise almost anything
-        return None
-    small.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
-    packed = io.BytesIO()
-    small.save(packed, "WEBP", quality=80, method=4)
-    return base64.b64encode(packed.getvalue()).decode()
+    small = small_picture(encoded, PICTURE_SIDE)
+    return None if small is None else base64.b64encode(small).decode()
 
 
 def _dumps(value: Any, **_: Any) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from bic.data.parquet_files import column_pieces
-from bic.data.small_pictures import small_picture
+from bic.data.small_pictures import small_pictures
 from bic.report.runs import Run
 
 MAX_SIDE = 48  # pixels
 MAX_PER_CLASS = 4
 MAX_PICTURES = 600  # of one data set
+NOT_SHOWN = "its exemplars cannot be shown as pictures"
 
 
 def thumbnails(runs: Iterable[Run], wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -32,10 +33,17 @@ def thumbnails(runs: Iterable[Run], wanted: Sequence[str]) -> dict[str, list[str
             continue
         classes = [number for number, name in enumerate(run.result.classes) if name in missing]
         try:
-            for number, images in _first_images(memory, classes, per_class).items():
-                pictures[run.result.classes[number]] = [_small(image) for image in images]
-        except Exception:  # Pillow and pyarrow raise almost anything
-            run.problems.append("its exemplars cannot be shown as pictures")
+            found = _first_images(memory, classes, per_class)
+        except Exception:  # pyarrow raises almost anything
+            run.problems.append(NOT_SHOWN)
+            continue
+        shown = {number: small_pictures(images, MAX_SIDE) for number, images in found.items()}
+        if found and not any(shown.values()):
+            run.problems.append(NOT_SHOWN)
+        for number, small in shown.items():
+            if small:
+                name = run.result.classes[number]
+                pictures[name] = [base64.b64encode(picture).decode() for picture in small]
     return pictures
 
 
@@ -57,7 +65,3 @@ def _first_images(memory: Path, classes: Sequence[int], per_class: int) -> dict[
 def _column(memory: Path, name: str) -> Any:
     pieces = [piece.to_numpy(zero_copy_only=False) for piece in column_pieces(memory, name)]
     return np.concatenate(pieces) if pieces else np.zeros(0)
-
-
-def _small(image: bytes) -> str:
-    return base64.b64encode(small_picture(image, MAX_SIDE)).decode()

@@ -126,7 +126,11 @@ class Predictor:
             for number, upload in enumerate(uploads):
                 self._queue.append(Waiting(request, number, upload.content))
             self._wake_worker()
-        await request.answer
+        try:
+            await request.answer
+        finally:
+            if request.num_left:
+                self._forget(request)
         scores = []
         for upload, found in zip(uploads, request.found, strict=True):
             if isinstance(found, Problem):
@@ -134,6 +138,11 @@ class Predictor:
             assert found is not None
             scores.append(found)
         return scores
+
+    def _forget(self, request: Request) -> None:
+        """Drop the images of a request that has failed, or whose caller has gone."""
+        with self._lock:
+            self._queue = deque(image for image in self._queue if image.request is not request)
 
     def _wake_worker(self) -> None:
         """Wake the first worker that is idle, if images wait."""

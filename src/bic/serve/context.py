@@ -1,8 +1,8 @@
 """What the routes share: the model, the queue of lessons, the rules and the counters."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,8 @@ from bic.serve.metrics import Metrics
 from bic.serve.pictures import Pictures
 from bic.serve.serving import Serving
 from bic.store.model_folder import LiveModel, ModelFolder
+
+log = logging.getLogger("uvicorn.error")
 
 
 class Context:
@@ -47,22 +49,32 @@ class Context:
         await self.serving.refresh()
         await self.jobs.open()
         for work in (self.serving.watch(), self.runner.run()):
-            self._tasks.append(asyncio.create_task(work))
+            task = asyncio.create_task(work)
+            task.add_done_callback(_log_failure)
+            self._tasks.append(task)
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.predictor.close()
         self.serving.close()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the server learns no lessons or notices no versions any more."""
+        return any(task.done() for task in self._tasks)
 
     def live(self) -> LiveModel:
         """The version that answers. Raises ApiError if there is none."""
         if self.serving.live is None:
             raise no_model()
         return self.serving.live
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        log.error("a part of the server has failed", exc_info=task.exception())
 
 
 async def _context(request: Request) -> Context:  # a plain function would run in a thread

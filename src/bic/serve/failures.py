@@ -59,13 +59,11 @@ def failure_response(
 
 def api_error(error: BicError) -> ApiError:
     """The answer for an error of the library. Remedies name settings as the API does."""
-    problem, _, remedy = error.phrased(_in_api).partition("; ")
     if isinstance(error, InUseError):
         remedy = "wait until the lesson is done, or cancel it"
         return ApiError(409, "the model is being changed right now", remedy, code="busy")
-    if isinstance(error, LostError):
-        return ApiError(500, problem, remedy)
-    return ApiError(422, problem, remedy)
+    status = 500 if isinstance(error, LostError) else 422
+    return ApiError(status, error.problem, printable(error.phrased_remedy(_in_api)))
 
 
 def _in_api(name: str, value: str | None) -> str:

@@ -29,15 +29,19 @@ class JobRunner:
             try:
                 await self._learn(job)
             except asyncio.CancelledError:
-                if self.jobs.process is not None:
-                    await self.jobs.process.stop()
+                await self._stop_process()
                 await self.jobs.end(job, "failed", STOPPED)
                 raise
             except Exception as error:
                 if not isinstance(error, BicError | OSError):
                     log.exception("a job has failed")
+                await self._stop_process()
                 await self.jobs.end(job, "failed", str(error) or type(error).__name__)
             self.jobs.process = None
+
+    async def _stop_process(self) -> None:
+        if self.jobs.process is not None:
+            await self.jobs.process.stop()
 
     async def _learn(self, job: Job) -> None:
         jobs = self.jobs
@@ -63,7 +67,7 @@ class JobRunner:
         """The images of a job, with those that were pending."""
         jobs = self.jobs
         if job.takes_pending:
-            known = jobs.known()
+            known = jobs.live_classes() | set(job.classes)  # later jobs bring theirs too late
             is_empty = jobs.serving.live is None
             await jobs.on_disk(lambda: jobs.boxes.take_pending(job.id, known, is_empty=is_empty))
         lesson = await jobs.on_disk(lambda: jobs.boxes.lesson(job.id))

@@ -1,16 +1,17 @@
 """The queue of lessons: one is learned at a time, in a process of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bic.serve.failures import ApiError, too_many
 from bic.serve.job import MOST_JOBS, Job, JobRecords, State, new_job
-from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, joined, readiness
+from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, readiness
 from bic.serve.lesson_process import LessonProcess
 from bic.serve.limits import Limits
 from bic.serve.metrics import Metrics
@@ -22,6 +23,7 @@ STOPPED = "the server was stopped; try the job again, and it continues where it 
 KEEP_ALIVE_SECONDS = 15.0  # between two events about a job that does not change
 
 Value = TypeVar("Value")
+log = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Jobs:
         """Read the jobs of earlier servers. Those that did not end have failed."""
         for job in await self.on_disk(self.records.load):
             self.jobs[job.id] = job
+        for job in self.active():
+            await self.end(job, "failed", STOPPED)
         for job in self.jobs.values():
-            if not job.has_ended:
-                await self.end(job, "failed", STOPPED)
             job.can_retry = await self.on_disk(partial(self._has_images, job))
         await self.on_disk(lambda: self.boxes.adopt_strays(set(self.jobs)))
 
@@ -85,12 +87,16 @@ class Jobs:
             raise ApiError(404, "there is no such job", "see /v1/jobs")
         return job
 
+    def live_classes(self) -> set[str]:
+        """The classes that the version that answers can predict."""
+        if self.serving.live is None:
+            return set()
+        model = self.serving.live.model
+        return {model.classes[position] for position in model.active}
+
     def known(self) -> set[str]:
         """The classes that a lesson that is sent now will find."""
-        names = set()
-        if self.serving.live is not None:
-            model = self.serving.live.model
-            names = {model.classes[position] for position in model.active}
+        names = self.live_classes()
         for job in self.active():
             names |= set(job.classes)
         return names
@@ -152,7 +158,7 @@ class Jobs:
             for name, contents in zip(names, images.values(), strict=True):
                 own.add(name, contents)
             found = own.digests()
-            together = joined(found, self.boxes.pending.digests())
+            together = self.boxes.with_pending(job.id)
             ready = readiness(together, known, is_empty=is_empty)
             for name in found:
                 if name not in ready.ready:
@@ -218,30 +224,47 @@ class Jobs:
     async def end(self, job: Job, state: State, message: str) -> None:
         """The only place where a job ends: its images stay, wait again, or are deleted."""
 
-        def settle() -> bool:
+        ended = [job, *(other for other in self.jobs.values() if other.has_ended)]
+
+        def settle() -> None:
             if state == "done":
-                for ended in [job, *(other for other in self.jobs.values() if other.has_ended)]:
-                    self.boxes.clear(ended.id)
+                for other in ended:
+                    self.boxes.clear(other.id)
             elif state != "refused":
                 self.boxes.give_back(job.id)
-            return self._has_images(job)
 
-        can_retry = await self.on_disk(settle)
+        await self._tried(self.on_disk(settle))
+        has_images = await self._tried(self.on_disk(partial(self._has_images, job)))
         if state == "done":
             for other in self.jobs.values():
                 other.can_retry = False
         job.end(state, message)
-        job.can_retry = can_retry
+        self.cancelled.discard(job.id)
+        job.can_retry = state != "done" and bool(has_images)
         self.metrics.jobs[state] += 1
-        await self.on_disk(lambda: self.records.save(replace(job)))
-        await self._forget_old()
+        await self._tried(self.on_disk(lambda: self.records.save(replace(job))))
+        await self._tried(self._forget_old())
         await self.announce()
 
+    async def _tried(self, work: Coroutine[Any, Any, Value]) -> Value | None:
+        """Do a part of ending a job. The job ends also if it fails, as with a full disk."""
+        try:
+            return await work
+        except Exception:
+            log.exception("the files of a job that has ended cannot be read or changed")
+            return None
+
     async def _forget_old(self) -> None:
-        for job in [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]:
+        old = [job for job in self.jobs.values() if job.has_ended][:-MOST_JOBS]
+        for job in old:
             del self.jobs[job.id]
-            self.boxes.clear(job.id)
-            self.records.forget(job)
+
+        def forget() -> None:
+            for job in old:
+                self.boxes.clear(job.id)
+                self.records.forget(job)
+
+        await self.on_disk(forget)
 
     async def announce(self) -> None:
         async with self._changed:

@@ -69,9 +69,16 @@ class LessonBoxes:
 
     def take_pending(self, job_id: str, known: set[str], *, is_empty: bool) -> None:
         """Move all pending images that can be learned to a job."""
-        together = joined(self.own(job_id).digests(), self.pending.digests())
+        together = self.with_pending(job_id)
         for name in readiness(together, known, is_empty=is_empty).ready:
             self.pending.move(name, self.taken(job_id))
+
+    def with_pending(self, job_id: str) -> Digests:
+        """The images that came with a job, and the pending ones that are not among them."""
+        own = self.own(job_id).digests()
+        sent = set().union(*own.values())
+        pending = self.pending.digests()
+        return joined(own, {name: pending[name] - sent for name in pending if pending[name] - sent})
 
     def give_back(self, job_id: str) -> None:
         """Make the images that a job took pending again."""

@@ -35,10 +35,12 @@ async def health() -> HealthAnswer:
 
 @router.get("/ready", responses=failures(401, 403, 503))
 async def ready(context: WithContext) -> HealthAnswer:
-    """The server can predict: it has loaded a version and is not stopping."""
+    """The server can predict and learn: it has loaded a version and is not stopping."""
     live = context.serving.live
     if context.stopping.is_set():
         raise ApiError(503, "the server is stopping", "use another one")
+    if context.has_failed:
+        raise ApiError(503, "the server cannot learn", "start it again", code="internal")
     if live is None:
         raise ApiError(503, "the model knows no classes yet", "teach it", code="no_model")
     return HealthAnswer(status="ready", version=live.version)

@@ -7,7 +7,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bic.data.small_pictures import small_picture
+from bic.data.small_pictures import small_pictures
 from bic.learn.memory import TRAIN
 from bic.learn.saved_learner import parse_memory
 from bic.model.version_files import consistent, live_version, read_stored
@@ -28,9 +28,10 @@ class Pictures:
         self._lock = Lock()
 
     def of_class(self, class_id: str) -> list[bytes]:
-        """Pictures of a class of the live version, as WebP. None if there is no such class.
+        """Pictures of a class of the live version, as WebP. There are none of an unknown class.
 
-        `class_id` is the beginning of the checksum of the file with its images.
+        `class_id` is the beginning of the checksum of the file with its images. Those that cannot
+        be shown are left out.
         """
 
         def read(root: Root) -> list[bytes]:
@@ -55,9 +56,7 @@ class Pictures:
         trained = pc.equal(table["part"], TRAIN)
         # Those that are trained on come first. An exact head has held-out images only.
         images = pa.concat_tables([table.filter(trained), table.filter(pc.invert(trained))])
-        pictures = []
-        for image in images["image"][:MOST_PICTURES].to_pylist():
-            pictures.append(small_picture(image, MAX_SIDE))
+        pictures = small_pictures(images["image"][:MOST_PICTURES].to_pylist(), MAX_SIDE)
         with self._lock:
             self._kept[file.sha256] = pictures
             while len(self._kept) > CACHED:

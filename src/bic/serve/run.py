@@ -1,17 +1,19 @@
 """Start a server: bind the address, print the token once, and answer until told to stop."""
 
+import os
 import resource
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from bic.errors import UserError
+from bic import files
+from bic.errors import BicError, InUseError, UserError
 from bic.model.version_files import consistent, is_versioned, live_version
 from bic.model.versions import UNFINISHED
 from bic.serve.access import Access
@@ -24,7 +26,7 @@ from bic.store.learner_files import load_learning
 from bic.store.model_folder import open_model
 from bic.store.model_settings import given, refuse_changes
 from bic.store.photographs import possible_learning
-from bic.store.version_writer import README, WAITING
+from bic.store.version_writer import NOT_WRITABLE, README, SERVER_LOCK, WAITING, remove_empty
 
 BACKLOG = 2048
 SWITCH_SECONDS = 0.001
@@ -59,6 +61,7 @@ class StoppableServer(uvicorn.Server):
         self.context = context
         self.listener = listener
         self.token = token
+        self.lock = ExitStack()  # closed when the server has ended
 
     @property
     def address(self) -> str:
@@ -67,7 +70,8 @@ class StoppableServer(uvicorn.Server):
 
     def answer(self) -> None:
         """Answer until SIGTERM or Ctrl-C."""
-        self.run(sockets=[self.listener])
+        with self.lock:
+            self.run(sockets=[self.listener])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.context.stopping.set()
@@ -89,6 +93,40 @@ def prepared(model: Path, options: ServeOptions) -> StoppableServer:
     _refuse_other_folders(model)
     settings = {name: value for name, value in options.settings.items() if value is not None}
     _check_settings(model, settings)
+    with ExitStack() as stack:
+        stack.enter_context(_only_server(model))
+        server = _bound_server(model, options, settings)
+        server.lock = stack.pop_all()
+    return server
+
+
+@contextmanager
+def _only_server(model: Path) -> Iterator[None]:
+    """Keep other servers away from a model. A folder that is new and stays empty is removed again.
+
+    A model that cannot be written to can have many servers: they learn nothing.
+    """
+    if model.is_dir() and not os.access(model, os.W_OK):
+        yield
+        return
+    is_new = not model.exists()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(files.locked(model, SERVER_LOCK))
+        except InUseError as error:
+            raise UserError("another bic serve has this model open", "stop it") from error
+        except BicError as error:
+            raise type(error)(error.problem, NOT_WRITABLE) from error
+        try:
+            yield
+        finally:
+            if is_new:
+                remove_empty(model, SERVER_LOCK)
+
+
+def _bound_server(
+    model: Path, options: ServeOptions, settings: Mapping[str, Any]
+) -> StoppableServer:
     folder = open_model(model, device=options.device, trust=options.trust, **settings)
     state = options.state or model.with_name(f"{model.resolve().name}.serve")
     make_private_folder(state)

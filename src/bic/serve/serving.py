@@ -1,6 +1,7 @@
 """The version that answers now. A new one takes its place once it is loaded."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,8 @@ from bic.serve.metrics import Metrics
 from bic.store.model_folder import LiveModel, ModelFolder
 
 WATCH_SECONDS = 0.25  # between two looks at live.json
+
+log = logging.getLogger("uvicorn.error")
 
 
 class Serving:
@@ -42,8 +45,10 @@ class Serving:
             loop = asyncio.get_running_loop()
             try:
                 live = await loop.run_in_executor(self._thread, self._load)
-            except (BicError, OSError) as error:
-                self.problem = str(error)
+            except Exception as error:  # also those of torch, when memory runs out
+                if not isinstance(error, BicError | OSError):
+                    log.exception("a version cannot be loaded")
+                self.problem = str(error) or type(error).__name__
                 return
             self.problem = None
             if live is not None and live is not self.live:

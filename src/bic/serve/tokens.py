@@ -5,6 +5,7 @@ import hmac
 import json
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bic.foreign_files import read_regular_file
 
 TOKEN_FILE = "token.json"
 MAX_FILE_BYTES = 4096
+WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 MAX_TOKEN = 200  # characters of a token that is looked at
 
 
@@ -53,12 +55,22 @@ def _stored_hash(path: Path) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """A folder that only its owner can enter."""
+    """Make a folder that only its owner can enter. One that exists stays as it is.
+
+    Raises UserError if others can write to it: they could replace the token.
+    """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+            folder.chmod(0o700)  # whatever the umask is
+        mode = folder.stat().st_mode
     except OSError as error:
         raise files.file_error(error, f"cannot use {folder}", "choose another {state}") from error
+    if mode & WRITTEN_BY_OTHERS:
+        raise UserError(
+            f"other users can write to {folder}",
+            "change its mode to 700, or choose another {state}",
+        )
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -79,6 +79,8 @@ async def read_form(
                     raise _unknown_field(name, [*image_fields, *other_fields], value)
     except ApiError:
         raise
+    except UnicodeError as error:
+        raise ApiError(400, "the form has text in an unknown encoding", "send UTF-8") from error
     except HTTPException as error:
         if "Too many" in error.detail:
             raise _too_many_files(limits) from error

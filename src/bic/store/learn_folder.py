@@ -19,6 +19,7 @@ from bic.store.unfinished import clear_finished
 from bic.store.version_writer import (
     DEFAULT_KEEP,
     README,
+    SERVER_LOCK,
     WAITING,
     collect_garbage,
     commit,
@@ -28,7 +29,7 @@ from bic.store.version_writer import (
     writing,
 )
 
-OURS = (".lock", README, UNFINISHED, FILES, VERSIONS, WAITING)
+OURS = (".lock", SERVER_LOCK, README, UNFINISHED, FILES, VERSIONS, WAITING)
 
 
 def learn_folder(

@@ -40,6 +40,7 @@ from bic.version import __version__
 
 DEFAULT_KEEP = 5  # versions
 WAITING = "waiting"
+SERVER_LOCK = ".serve.lock"
 README = "README.md"
 README_TEXT = """\
 # A model that learns
@@ -97,7 +98,7 @@ def writing(folder: Path) -> Iterator[None]:
             raise files.file_error(error, f"cannot use {place}", REPEAT) from error
         finally:
             if is_new:
-                _remove_empty(folder)
+                remove_empty(folder, ".lock")
 
 
 def _refuse_links(folder: Path) -> None:
@@ -109,11 +110,11 @@ def _refuse_links(folder: Path) -> None:
             )
 
 
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder in which nothing was written."""
+def remove_empty(folder: Path, lock: str) -> None:
+    """Remove a folder in which nothing but a lock was written."""
     with suppress(OSError):
-        if {path.name for path in folder.iterdir()} == {".lock"}:
-            (folder / ".lock").unlink()
+        if {path.name for path in folder.iterdir()} == {lock}:
+            (folder / lock).unlink()
             folder.rmdir()
 
 

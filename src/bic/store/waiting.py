@@ -5,8 +5,9 @@ images, each named by its digest. A class that is retired is removed from every 
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -44,10 +45,7 @@ class Box:
             return
         place = self.path / _folder_name(class_name)
         files.write_files(place, {NAME: class_name.encode(), **named})
-        for folder in self._folders():
-            for name in named:
-                if folder != place:
-                    (folder / name).unlink(missing_ok=True)
+        self._remove_elsewhere(place, named.keys())
 
     def images(self) -> list[WaitingImage]:
         """All images, in the same order every time."""
@@ -67,24 +65,49 @@ class Box:
     def num_bytes(self) -> int:
         return sum(image.path.stat().st_size for image in self.images())
 
-    def move(self, class_name: str, other: "Box", new_name: str | None = None) -> None:
-        """Move the images of a class to another box, or to another class."""
+    def move(
+        self,
+        class_name: str,
+        other: "Box",
+        new_name: str | None = None,
+        *,
+        without: Set[str] = frozenset(),
+    ) -> None:
+        """Move the images of a class to another box, or to another class.
+
+        An image that waits there as another class loses that one. The files named in `without` are
+        deleted instead.
+        """
         folder = self._classes().get(class_name)
         if folder is None:
             return
         new_name = new_name or class_name
         place = other.path / _folder_name(new_name)
-        files.write_files(place, {NAME: new_name.encode()})
-        for path in folder.glob(f"*{SUFFIX}"):
-            files.rename(path, place / path.name)
+        names = {path.name for path in folder.glob(f"*{SUFFIX}")} - without
+        if names:
+            files.write_files(place, {NAME: new_name.encode()})
+            for name in names:
+                files.rename(folder / name, place / name)
+            other._remove_elsewhere(place, names)
         files.remove(folder)
         self._tidy()
 
     def move_all(self, other: "Box") -> None:
-        """Move everything to another box, and remove this one."""
+        """Move everything to another box, and remove this one.
+
+        An image that waits there already keeps the class that it has there.
+        """
+        present = {image.path.name for image in other.images()}
         for class_name in self._classes():
-            self.move(class_name, other)
+            self.move(class_name, other, without=present)
         self.clear()
+
+    def _remove_elsewhere(self, place: Path, names: Set[str]) -> None:
+        """Remove images of a class that has just got them from the other classes."""
+        for folder in self._folders():
+            if folder != place:
+                for name in names & set(os.listdir(folder)):
+                    (folder / name).unlink()
 
     def remove(self, class_name: str) -> None:
         """Delete the images of a class."""
