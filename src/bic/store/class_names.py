@@ -47,7 +47,7 @@ def check_name(name: str) -> None:
         raise UserError(
             f"the class name {shown} cannot be used",
             f"rename it: 1 to {MAX_NAME} printable characters, no slash or "
-            "backslash, no space at either end, and not . or ..",
+            "backslash, no space at either end, and not . or .. alone",
         )
 
 
