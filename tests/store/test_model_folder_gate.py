@@ -67,6 +67,32 @@ def test_a_sabotaged_version_is_kept_as_a_candidate(
 
 
 @pytest.mark.usefixtures("sabotage")
+@pytest.mark.parametrize("change", ["retire", "rename"])
+def test_a_candidate_whose_classes_changed_is_not_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The same images bring a class that the candidate has only as retired, or as another."""
+    model = toy_model(tmp_path / "m")
+    b = images_of("b")[0]
+    with monkeypatch.context() as undisturbed:
+        undisturbed.setattr(bic.learn.step, "train_network", train_network)
+        model.learn(np.concatenate([images_of("a")[0], b[:16]]), ["a"] * 24 + ["b"] * 16)
+    images = np.concatenate([b[16:], images_of("c")[0]])
+    names = ["b"] * 8 + ["c"] * 24
+    candidate = model.learn(images, names)
+    assert (candidate.is_live, candidate.new_classes) == (False, ("c",))
+    assert candidate.known_classes == ("b",)
+    if change == "retire":
+        model.retire("c")
+    else:
+        model.rename("b", "bee")
+    report = model.learn(images, names, force=True)
+    assert (report.is_live, report.version) == (True, 3)
+    active = {summary.name for summary in model.classes()}
+    assert active == ({"a", "b", "c"} if change == "retire" else {"a", "bee", "b", "c"})
+
+
+@pytest.mark.usefixtures("sabotage")
 def test_force_and_a_large_limit_let_a_version_go_live(tmp_path: Path) -> None:
     for number, options in enumerate(({"force": True}, {"max_drop": 100.0})):
         model = toy_model(tmp_path / str(number))

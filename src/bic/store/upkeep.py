@@ -232,6 +232,7 @@ def _changed(
     emptied = without_rows(folder, version, gone) if gone else {}
     changed = replace(
         version,
+        fingerprint="",  # of images of these classes, which are now other classes or new ones
         classes=tuple(records),
         learned=tuple(learned),
         files={**version.files, DESCRIPTION: described, **emptied},
