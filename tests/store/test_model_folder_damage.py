@@ -251,6 +251,8 @@ def put(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
         lambda version: version["classes"][0].update(accuracy={"correct": 3, "total": 0}),
         lambda version: version["verdict"]["drop"].update(lost=99),
         lambda version: version.update(number=7),
+        lambda version: version.update(parent=2),
+        lambda version: version.update(parent=3),
         lambda version: version.pop("files"),
         lambda version: version["files"].clear(),
         lambda version: version.update(format=99),

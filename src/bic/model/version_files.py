@@ -59,6 +59,8 @@ def read_version(folder: Path, manifest: Manifest) -> Version:
     version = decoded(_read(path, manifest.size, manifest.sha256), Version, path)
     if version.number != manifest.number:
         raise DamagedError(path, "it describes another version")
+    if version.parent is not None and version.parent >= version.number:
+        raise DamagedError(path, "it names a later version as the one before it")
     return version
 
 
