@@ -14,11 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.foreign_code import ForeignCode
+from support.memory_limit import memory_limit
+from support.odd_files import NOT_FILES, put
 from support.taught import images_of, learn, probabilities, toy_model
 
 from bic import Model, ModelFolder, UserError, open_model
+from bic.foreign_files import MAX_JSON_BYTES
 from bic.model.version_files import read_root, read_version
 from bic.model.versions import Version
+from bic.store.unfinished import clear_finished
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -235,7 +239,7 @@ def change_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Non
     change_root(folder, lambda root: root["versions"][1].update(new))
 
 
-def put(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
+def store(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
     """Write a file as versions name it."""
     sha256 = hashlib.sha256(content).hexdigest()
     (folder / "files" / f"{sha256}{suffix}").write_bytes(content)
@@ -275,7 +279,7 @@ def test_settings_that_name_foreign_code_are_not_used(
     file = version(model.path, 2).files["learning.json"]
     settings = json.loads((model.path / file.name).read_text())
     settings["recipe"]["backbone"] = foreign_code.backbone
-    changed = put(model.path, json.dumps(settings).encode(), ".json")
+    changed = store(model.path, json.dumps(settings).encode(), ".json")
     change_version(model.path, lambda version: version["files"].update({"learning.json": changed}))
     with pytest.raises(UserError, match="it has another backbone than the settings"):
         learn(model, "e", announce=print)
@@ -304,7 +308,7 @@ def test_a_memory_made_by_a_stranger(
         table = table.set_column(3, "image", pa.array([None], pa.binary()))
     out = io.BytesIO()
     pq.write_table(table, out)
-    changed = put(model.path, out.getvalue(), ".parquet")
+    changed = store(model.path, out.getvalue(), ".parquet")
     change_version(model.path, lambda version: version["classes"][0].update(memory=changed))
     with pytest.raises(UserError, match=text):
         learn(model, "e")
@@ -329,8 +333,33 @@ def test_a_list_of_learned_images_made_by_a_stranger(
 ) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out)
-    changed = put(model.path, out.getvalue(), ".parquet")
+    changed = store(model.path, out.getvalue(), ".parquet")
     change_version(model.path, lambda version: version.update(learned=[changed]))
     for action in (lambda: learn(model, "e"), lambda: model.retire("a")):
         with pytest.raises(UserError, match="it is not a list of learned images"):
             action()
+
+
+@pytest.mark.parametrize("kind", [*NOT_FILES, "link"])
+def test_a_plan_that_is_no_file_is_given_up(model: ModelFolder, kind: str) -> None:
+    """In the folder of a model made by a stranger. Nothing waits, and nothing is read elsewhere."""
+    (model.path / "unfinished").mkdir()
+    plan = model.path / "unfinished" / "plan.json"
+    if kind == "link":
+        (model.path.parent / "elsewhere").write_text(json.dumps({"plan": {"version": 3}}))
+        plan.symlink_to(model.path.parent / "elsewhere")
+    else:
+        put(kind, plan)
+    with memory_limit(2**28):
+        clear_finished(model.path, next_version=3)
+    assert not plan.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["learning.json", "model.json"])
+def test_json_that_is_too_large_is_damage(model: ModelFolder, name: str) -> None:
+    content = b'{"text": "' + b"a" * MAX_JSON_BYTES + b'"}'
+    changed = store(model.path, content, ".json")
+    change_version(model.path, lambda version: version["files"].update({name: changed}))
+    action = model.diff if name == "learning.json" else lambda: model.rename("a", "ant")
+    with pytest.raises(UserError, match=r"it has no settings|it does not describe a model"):
+        action()
