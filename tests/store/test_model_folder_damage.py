@@ -22,6 +22,7 @@ from bic import Model, ModelFolder, UserError, open_model
 from bic.foreign_files import MAX_JSON_BYTES
 from bic.model.version_files import read_root, read_version
 from bic.model.versions import Version
+from bic.store.seen_images import read_ledgers
 from bic.store.unfinished import clear_finished
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
@@ -338,6 +339,20 @@ def test_a_list_of_learned_images_made_by_a_stranger(
     for action in (lambda: learn(model, "e"), lambda: model.retire("a")):
         with pytest.raises(UserError, match="it is not a list of learned images"):
             action()
+
+
+def test_a_list_of_learned_images_that_unpacks_to_gigabytes_is_refused(model: ModelFolder) -> None:
+    num_rows = 10_000_000
+    labels = pa.array(np.zeros(num_rows, dtype=np.int64))
+    images = pa.repeat(pa.scalar(b"0123456789abcdef", pa.binary(16)), num_rows)
+    out = io.BytesIO()
+    pq.write_table(pa.table({"class": labels, "digest": images}), out, compression="zstd")
+    assert len(out.getvalue()) < 200_000
+    changed = store(model.path, out.getvalue(), ".parquet")
+    del labels, images, out
+    change_version(model.path, lambda version: version.update(learned=[changed]))
+    with pytest.raises(UserError, match=r"would take .* MB of memory, and only .*BIC_UNPACK_MB="):
+        read_ledgers(model.path, version(model.path, 2).learned)
 
 
 @pytest.mark.parametrize("kind", [*NOT_FILES, "link"])
