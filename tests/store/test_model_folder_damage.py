@@ -355,6 +355,20 @@ def test_a_list_of_learned_images_that_unpacks_to_gigabytes_is_refused(model: Mo
         read_ledgers(model.path, version(model.path, 2).learned)
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "learning.json"])
+def test_a_file_with_holes_takes_no_memory(model: ModelFolder, name: str) -> None:
+    """The size in a stranger's manifest is the stranger's."""
+    size = 20 * 10**9
+    changed = {**store(model.path, b"", ".holes"), "size": size}
+    os.truncate(model.path / "files" / f"{changed['sha256']}.holes", size)
+    change_version(model.path, lambda version: version["files"].update({name: changed}))
+    with memory_limit(2**30):
+        found = model.check()
+        assert "claims 20,000,000,000 bytes and stores hardly any" in found.damages[0].reason
+        with pytest.raises(UserError, match="stores hardly any"):
+            learn(model, "e")
+
+
 @pytest.mark.parametrize("kind", [*NOT_FILES, "link"])
 def test_a_plan_that_is_no_file_is_given_up(model: ModelFolder, kind: str) -> None:
     """In the folder of a model made by a stranger. Nothing waits, and nothing is read elsewhere."""
