@@ -128,6 +128,8 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
         expected = {5: (4, 5), 6: (5, 6)}.get(number, tuple(range(1, number + 1)))
         assert model.versions() == expected
     assert len(list((tmp_path / "m" / "versions").iterdir())) == 2
+    report = model.learn(images[:4], names[:4], keep=1)  # there is nothing to learn
+    assert (report.is_changed, model.versions()) == (False, (6,))
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == sorted(
         [".lock", "README.md", "files", "live.json", "versions"]
     )

@@ -11,6 +11,7 @@ from support.taught import images_of, learn, probabilities, toy_model
 import bic.learn.step
 from bic import Drop, Share, UserError, Verdict
 from bic.learn.stage1 import train_network
+from bic.model.version_files import read_root
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -64,6 +65,24 @@ def test_a_sabotaged_version_is_kept_as_a_candidate(
     assert not np.array_equal(probabilities(model)[:, :2], answers)
     assert model.history()[-1].action == "promote"
     assert model.rollback() == 1
+
+
+@pytest.mark.usefixtures("sabotage")
+def test_promoting_a_candidate_keeps_as_many_versions_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy_model(tmp_path / "m")
+    with monkeypatch.context() as undisturbed:
+        undisturbed.setattr(bic.learn.step, "train_network", train_network)
+        learn(model, "ab")
+        learn(model, "c")
+    assert not learn(model, "d").is_live
+    assert model.check().versions == (1, 2, 3)
+    assert not learn(model, "d", keep=1).is_live
+    assert model.check().versions == (2, 3)
+    assert learn(model, "d", force=True, keep=2).is_live
+    assert read_root(tmp_path / "m").keep == 2
+    assert model.check().versions == (2, 3)
 
 
 @pytest.mark.usefixtures("sabotage")
