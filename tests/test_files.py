@@ -248,6 +248,42 @@ def test_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_writers_of_the_same_file_leave_each_other_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not every folder is locked: reports, exports and the cache of features are not."""
+    replace = os.replace
+    contents = [b"second", b"third"]
+
+    def meanwhile(temporary: Path, path: Path) -> None:
+        if contents:
+            write_files(tmp_path, {"file": contents.pop()})
+        replace(temporary, path)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    write_file(tmp_path / "file", b"first")  # it is renamed after the two others
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert contents == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), ValueError, KeyboardInterrupt])
+def test_a_failing_writer_removes_only_its_own_work(
+    tmp_path: Path, error: BaseException | type[BaseException]
+) -> None:
+    def fail(path: Path) -> None:
+        raise error
+
+    def meanwhile(path: Path) -> None:
+        path.write_bytes(b"large")
+        with pytest.raises((LostError, ValueError, KeyboardInterrupt)):
+            write_folder(tmp_path / "other", {**CONTENTS, "file": fail})
+
+    write_folder(tmp_path / "model", {**CONTENTS, "large": meanwhile})
+    assert read_folder(tmp_path / "model") == {**CONTENTS, "large": b"large"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def hold(folder: Path, connection: Connection) -> None:
     """Lock a folder until told to stop."""
     with locked(folder):

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ Content = bytes | Callable[[Path], None]
 
 CHECKSUMS = "checksums.json"
 TEMPORARY = ".writing-"
+INTERRUPTIONS = (Exception, KeyboardInterrupt)
 READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 ELSEWHERE = "choose another {out}"
 FIX_AND_REPEAT = "fix this and run the same command again (existing files are intact)"
@@ -63,20 +65,21 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """
     if not contents:
         return
-    temporaries = {folder / f"{TEMPORARY}{name}": name for name in contents}
+    temporaries = {_temporary(folder / name): name for name in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for temporary, name in temporaries.items():
-            _discard(temporary)
             _write(temporary, contents[name])
         for temporary in temporaries:
             _sync(temporary)
         for temporary, name in temporaries.items():
             os.replace(temporary, folder / name)
         _sync(folder)
-    except OSError as error:
-        with suppress(OSError):
-            clear_unfinished(folder)
+    except INTERRUPTIONS as error:
+        for temporary in temporaries:
+            _discard_quietly(temporary)
+        if not isinstance(error, OSError):
+            raise
         place = folder / min(contents) if len(contents) == 1 else folder
         raise file_error(error, f"cannot write {place}", FIX_AND_REPEAT) from error
 
@@ -135,8 +138,18 @@ def rename(old: Path, new: Path) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a killed process was writing or deleting."""
+    """Remove what a killed process was writing or deleting. Only for a folder that is locked."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
+        _discard(leftover)
+
+
+def _temporary(path: Path) -> Path:
+    """A path next to `path` that no other process has: not every folder is locked."""
+    return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+
+
+def _discard_quietly(leftover: Path) -> None:
+    with suppress(OSError):
         _discard(leftover)
 
 
@@ -201,16 +214,16 @@ def _written_whole(path: Path) -> Iterator[Path]:
     What was there before does not change on an error: LostError for a failure such as a full disk,
     UserError for a path that cannot be written to.
     """
-    temporary = path.with_name(TEMPORARY + path.name)
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _discard(temporary)  # it may be a link that leads elsewhere
         yield temporary
         os.replace(temporary, path)
         _sync(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            clear_unfinished(path.parent)
+    except INTERRUPTIONS as error:
+        _discard_quietly(temporary)
+        if not isinstance(error, OSError):
+            raise
         raise file_error(error, f"cannot write {path}", FIX_AND_REPEAT) from error
 
 

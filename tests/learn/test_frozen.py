@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.frozen import PREPROCESSING, Array, counted_images, frozen_learning, squares
 from support.learners import are_equal
+from support.pictures import png
 
 from bic import ImageSet, Learner, Learning, Model
 from bic.data.images import array_set
@@ -37,6 +39,21 @@ def test_two_steps_are_learned_and_only_the_head_changes() -> None:
     assert are_equal(learner.model.network.backbone.state_dict(), before)
     predicted = learner.model.predict(images)
     assert np.mean([given == name for given, name in zip(predicted, names, strict=True)]) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_images_learned_before_keep_their_place_beside_broken_ones() -> None:
+    learner = Learner(frozen_learning(memory=1000))
+    few, names = squares("red green", 12)
+    learner.learn(few[:16], names[:16])  # 12 are red and 4 are green
+    green = [png(Image.fromarray(pixels)) for pixels in squares("green", 14, seed=1)[0]]
+    labels = np.zeros(15, dtype=np.int64)
+    files: list[bytes | str] = [b"broken", *green]
+    images = ImageSet(labels=labels, preprocessing=PREPROCESSING, files=files, skip_bad=True)
+    learned = np.arange(15) % 2 == 1
+    held_out = learner.learn(images, classes=("green",), learned_before=learned).held_out
+    assert len(held_out) == 2  # 1 and 2 are as many as red has
+    assert not learned[1:][held_out].any()
 
 
 def test_every_image_is_computed_once_and_exemplars_never_again(

@@ -303,6 +303,13 @@ def test_everything_must_have_labels_of_classes_seen(labels: list[int]) -> None:
         learner.learn(zeros(20, 8, 8), PAIR, everything=everything)
 
 
+def test_learned_before_must_say_it_of_every_image() -> None:
+    learner = Learner(Learning(recipe="demo"))
+    problem = "learned_before must have a value for each of 20 images, got 19"
+    with pytest.raises(UserError, match=problem):
+        learner.learn(zeros(20, 8, 8), PAIR, learned_before=np.zeros(19, dtype=np.bool_))
+
+
 def test_everything_must_have_images_like_the_step() -> None:
     learner = Learner(Learning(method="joint", recipe="demo"))
     everything = array_set(zeros(4, 9, 9), np.array([0, 1, 0, 1]))

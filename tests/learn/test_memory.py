@@ -298,6 +298,55 @@ def test_new_images_of_a_known_class_join_both_parts() -> None:
     assert not stream.trained_on & stream.held_out
 
 
+def test_images_that_were_learned_before_are_not_held_out() -> None:
+    memory = memory_of(0.25, images=40)
+    Stream(memory).step(unique_files([0] * 4 + [1] * 60, [1] * 64, "first"))
+    images = unique_files([0] * 20 + [2] * 8, [1] * 28, "second")
+    plain = memory.split(images, np.random.default_rng(5))
+    nothing = np.zeros(28, dtype=np.bool_)
+    for mask in (None, nothing):  # the same draws
+        again = memory.split(images, np.random.default_rng(5), mask)
+        assert [part.tolist() for part in again] == [part.tolist() for part in plain]
+    # Class 0 has 1 of 5 held-out images. It held out 4 of 20 new ones; of 8 it holds out a quarter.
+    assert np.bincount(images.labels[plain[1]]).tolist() == [4, 0, 2]
+    learned = nothing.copy()
+    learned[:12] = True
+    for seed in range(20):
+        trained, held_out = memory.split(images, np.random.default_rng(seed), learned)
+        assert np.bincount(images.labels[held_out]).tolist() == [2, 0, 2]
+        assert not learned[held_out].any()
+        assert sorted([*trained, *held_out]) == list(range(28))
+    learned[:20] = True
+    held_out = memory.split(images, np.random.default_rng(0), learned)[1]
+    assert np.bincount(images.labels[held_out]).tolist() == [0, 0, 2]
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_broken_images_that_were_learned_before_replace_no_other() -> None:
+    """Where a new image cannot be read, none that was learned before is held out for it."""
+    whole = jpeg(picture(1, 9, 9))
+    preprocessing = Preprocessing(channels=3, size=8)
+    memory = Memory(MemoryBudget(images=8), 0.5, preprocessing)
+    memory.classes = {0: ClassMemory([b"a"], []), 1: ClassMemory([b"b"], [b"c", b"d"])}
+    files: list[bytes | str] = [b"broken", b"broken", whole, whole, whole]
+    labels = np.zeros(5, dtype=np.int64)
+    images = ImageSet(labels=labels, preprocessing=preprocessing, files=files, skip_bad=True)
+    learned = np.array([False, False, True, True, True])
+    assert memory.split(images, np.random.default_rng(0), learned)[1].tolist() == []
+
+
+def test_exemplars_that_are_learned_again_are_dropped() -> None:
+    memory = memory_of(0.5, images=8)
+    memory.classes = {
+        0: ClassMemory([b"a", b"b", b"c"], [b"d"]),
+        1: ClassMemory([b"a", b"c"], [b"e"]),
+    }
+    files: list[bytes | str] = [b"c", b"a", b"d", b"a"]
+    labels = np.array([0, 0, 0, 2])
+    memory.drop_trained(ImageSet(labels=labels, preprocessing=ONE_PIXEL, files=files))
+    assert memory.classes == {0: ClassMemory([b"b"], [b"d"]), 1: ClassMemory([b"a", b"c"], [b"e"])}
+
+
 @pytest.mark.filterwarnings("ignore:left out")
 def test_broken_images_are_not_held_out() -> None:
     whole = jpeg(picture(1, 9, 9))

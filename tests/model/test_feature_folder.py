@@ -70,6 +70,25 @@ def test_the_files_used_least_recently_are_removed(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*"))) == 2
 
 
+def test_what_another_process_is_writing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = FeatureFolder(tmp_path, "net", Progress("lines"))
+    replace = os.replace
+
+    def meanwhile(temporary: Path, path: Path) -> None:
+        assert folder.find([key(9)]) == {}
+        replace(temporary, path)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    folder.keep({key(1): row(1.5)})
+    assert list(folder.find([key(1)])) == [key(1)]
+    assert capsys.readouterr().err == ""
+    (tmp_path / "net" / ".writing-x.safetensors-0a1b2c3d").touch()  # of a killed process
+    FeatureFolder(tmp_path, "net", QUIET, max_bytes=0).keep({key(2): row(2.5)})
+    assert list((tmp_path / "net").iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_written_to_is_not_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

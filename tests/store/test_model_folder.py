@@ -3,13 +3,19 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from support.taught import MEMORY, contents, images_of, learn, probabilities, test_images, toy_model
 
+import bic.learn.step
 from bic import Learner, Learning, Model, RunConfig, UserError, open_model, run
+from bic.data.images import join
+from bic.learn.lesson import Lesson
 from bic.learn.memory import Memory
 from bic.model.version_files import read_root, read_version
 from bic.model.versions import Version
@@ -128,6 +134,8 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
         expected = {5: (4, 5), 6: (5, 6)}.get(number, tuple(range(1, number + 1)))
         assert model.versions() == expected
     assert len(list((tmp_path / "m" / "versions").iterdir())) == 2
+    report = model.learn(images[:4], names[:4], keep=1)  # there is nothing to learn
+    assert (report.is_changed, model.versions()) == (False, (6,))
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == sorted(
         [".lock", "README.md", "files", "live.json", "versions"]
     )
@@ -171,6 +179,39 @@ def test_the_same_images_are_learned_once(tmp_path: Path) -> None:
     num_held_out = sum(summary.held_out for summary in model.classes() if summary.name in "ab")
     report = learn(model, "ab", again=True)
     assert report.num_images == 48 - num_held_out  # held-out images are never trained on
+
+
+def test_images_that_are_learned_again_are_not_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were trained on, so they cannot judge. The memory keeps each image once."""
+    trained_on: set[bytes] = set()
+    held_out: set[bytes] = set()
+    remember = bic.learn.step.remember
+
+    def watched(lesson: Lesson, model: Model, memory: Memory, *, new: Any, held_out: Any) -> None:
+        trained = join([new, memory.train_images()])
+        trained_on.update(trained.encoded(index) for index in range(len(trained)))
+        remember(lesson, model, memory, new=new, held_out=held_out)
+
+    monkeypatch.setattr(bic.learn.step, "remember", watched)
+    model = toy_model(tmp_path / "m", memory=1000, epochs=1)
+    a, b = (images_of(name)[0] for name in "ab")
+    model.learn(np.concatenate([a, b[:12]]), ["a"] * 24 + ["b"] * 12)
+    model.learn(*images_of("ab"), again=True)
+    version = live(tmp_path / "m")
+    # 7 of 24 images of a, 3 of the first 12 of b, and 3 of its other 12.
+    assert [(record.kept, record.held_out) for record in version.classes] == [(17, 7), (18, 6)]
+    for record in version.classes:
+        assert record.memory is not None
+        table = pq.read_table(tmp_path / "m" / record.memory.name)
+        assert len(set(table["image"].to_pylist())) == len(table) == 24
+        held_out.update(table.filter(pc.equal(table["part"], "held out"))["image"].to_pylist())
+    assert len(held_out) == 13
+    assert not held_out & trained_on
+    report = model.learn(*images_of("ab"), again=True)  # nothing new is among them
+    assert report.is_live
+    assert [record.held_out for record in live(tmp_path / "m").classes] == [7, 6]
 
 
 def test_an_image_that_is_there_twice_is_learned_once(tmp_path: Path) -> None:

@@ -14,11 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.foreign_code import ForeignCode
+from support.memory_limit import memory_limit
+from support.odd_files import NOT_FILES, put
 from support.taught import images_of, learn, probabilities, toy_model
 
 from bic import Model, ModelFolder, UserError, open_model
+from bic.foreign_files import MAX_JSON_BYTES
 from bic.model.version_files import read_root, read_version
 from bic.model.versions import Version
+from bic.store.seen_images import read_ledgers
+from bic.store.unfinished import clear_finished
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -235,7 +240,7 @@ def change_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Non
     change_root(folder, lambda root: root["versions"][1].update(new))
 
 
-def put(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
+def store(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
     """Write a file as versions name it."""
     sha256 = hashlib.sha256(content).hexdigest()
     (folder / "files" / f"{sha256}{suffix}").write_bytes(content)
@@ -251,6 +256,8 @@ def put(folder: Path, content: bytes, suffix: str) -> dict[str, Any]:
         lambda version: version["classes"][0].update(accuracy={"correct": 3, "total": 0}),
         lambda version: version["verdict"]["drop"].update(lost=99),
         lambda version: version.update(number=7),
+        lambda version: version.update(parent=2),
+        lambda version: version.update(parent=3),
         lambda version: version.pop("files"),
         lambda version: version["files"].clear(),
         lambda version: version.update(format=99),
@@ -273,7 +280,7 @@ def test_settings_that_name_foreign_code_are_not_used(
     file = version(model.path, 2).files["learning.json"]
     settings = json.loads((model.path / file.name).read_text())
     settings["recipe"]["backbone"] = foreign_code.backbone
-    changed = put(model.path, json.dumps(settings).encode(), ".json")
+    changed = store(model.path, json.dumps(settings).encode(), ".json")
     change_version(model.path, lambda version: version["files"].update({"learning.json": changed}))
     with pytest.raises(UserError, match="it has another backbone than the settings"):
         learn(model, "e", announce=print)
@@ -302,7 +309,7 @@ def test_a_memory_made_by_a_stranger(
         table = table.set_column(3, "image", pa.array([None], pa.binary()))
     out = io.BytesIO()
     pq.write_table(table, out)
-    changed = put(model.path, out.getvalue(), ".parquet")
+    changed = store(model.path, out.getvalue(), ".parquet")
     change_version(model.path, lambda version: version["classes"][0].update(memory=changed))
     with pytest.raises(UserError, match=text):
         learn(model, "e")
@@ -327,8 +334,61 @@ def test_a_list_of_learned_images_made_by_a_stranger(
 ) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out)
-    changed = put(model.path, out.getvalue(), ".parquet")
+    changed = store(model.path, out.getvalue(), ".parquet")
     change_version(model.path, lambda version: version.update(learned=[changed]))
     for action in (lambda: learn(model, "e"), lambda: model.retire("a")):
         with pytest.raises(UserError, match="it is not a list of learned images"):
             action()
+
+
+def test_a_list_of_learned_images_that_unpacks_to_gigabytes_is_refused(model: ModelFolder) -> None:
+    num_rows = 10_000_000
+    labels = pa.array(np.zeros(num_rows, dtype=np.int64))
+    images = pa.repeat(pa.scalar(b"0123456789abcdef", pa.binary(16)), num_rows)
+    out = io.BytesIO()
+    pq.write_table(pa.table({"class": labels, "digest": images}), out, compression="zstd")
+    assert len(out.getvalue()) < 200_000
+    changed = store(model.path, out.getvalue(), ".parquet")
+    del labels, images, out
+    change_version(model.path, lambda version: version.update(learned=[changed]))
+    with pytest.raises(UserError, match=r"would take .* MB of memory, and only .*BIC_UNPACK_MB="):
+        read_ledgers(model.path, version(model.path, 2).learned)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "learning.json"])
+def test_a_file_with_holes_takes_no_memory(model: ModelFolder, name: str) -> None:
+    """The size in a stranger's manifest is the stranger's."""
+    size = 20 * 10**9
+    changed = {**store(model.path, b"", ".holes"), "size": size}
+    os.truncate(model.path / "files" / f"{changed['sha256']}.holes", size)
+    change_version(model.path, lambda version: version["files"].update({name: changed}))
+    with memory_limit(2**30):
+        found = model.check()
+        assert "claims 20,000,000,000 bytes and stores hardly any" in found.damages[0].reason
+        with pytest.raises(UserError, match="stores hardly any"):
+            learn(model, "e")
+
+
+@pytest.mark.parametrize("kind", [*NOT_FILES, "link"])
+def test_a_plan_that_is_no_file_is_given_up(model: ModelFolder, kind: str) -> None:
+    """In the folder of a model made by a stranger. Nothing waits, and nothing is read elsewhere."""
+    (model.path / "unfinished").mkdir()
+    plan = model.path / "unfinished" / "plan.json"
+    if kind == "link":
+        (model.path.parent / "elsewhere").write_text(json.dumps({"plan": {"version": 3}}))
+        plan.symlink_to(model.path.parent / "elsewhere")
+    else:
+        put(kind, plan)
+    with memory_limit(2**28):
+        clear_finished(model.path, next_version=3)
+    assert not plan.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["learning.json", "model.json"])
+def test_json_that_is_too_large_is_damage(model: ModelFolder, name: str) -> None:
+    content = b'{"text": "' + b"a" * MAX_JSON_BYTES + b'"}'
+    changed = store(model.path, content, ".json")
+    change_version(model.path, lambda version: version["files"].update({name: changed}))
+    action = model.diff if name == "learning.json" else lambda: model.rename("a", "ant")
+    with pytest.raises(UserError, match=r"it has no settings|it does not describe a model"):
+        action()

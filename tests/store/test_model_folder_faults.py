@@ -276,3 +276,20 @@ def test_a_reader_that_misses_a_file_opens_the_new_version(
     monkeypatch.setattr(version_files, "read_stored", late)
     assert Model.load(tmp_path / "m").classes == ("a", "b", "c")
     assert calls == [".json", ".safetensors"]
+
+
+def test_a_check_during_a_learn_finds_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy_model(tmp_path / "m")
+    learn(model, "ab")
+    read_stored = version_files.read_stored
+
+    def late(folder: Path, file: Any) -> bytes:
+        monkeypatch.setattr(version_files, "read_stored", read_stored)
+        learn(toy_model(folder), "c", keep=1)  # removes what only version 1 needs
+        return read_stored(folder, file)
+
+    monkeypatch.setattr(version_files, "read_stored", late)
+    found = model.check()
+    assert (found.versions, found.damages, found.newest_good) == ((2,), (), 2)

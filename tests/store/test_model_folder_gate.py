@@ -11,6 +11,7 @@ from support.taught import images_of, learn, probabilities, toy_model
 import bic.learn.step
 from bic import Drop, Share, UserError, Verdict
 from bic.learn.stage1 import train_network
+from bic.model.version_files import read_root
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
 
@@ -64,6 +65,50 @@ def test_a_sabotaged_version_is_kept_as_a_candidate(
     assert not np.array_equal(probabilities(model)[:, :2], answers)
     assert model.history()[-1].action == "promote"
     assert model.rollback() == 1
+
+
+@pytest.mark.usefixtures("sabotage")
+def test_promoting_a_candidate_keeps_as_many_versions_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy_model(tmp_path / "m")
+    with monkeypatch.context() as undisturbed:
+        undisturbed.setattr(bic.learn.step, "train_network", train_network)
+        learn(model, "ab")
+        learn(model, "c")
+    assert not learn(model, "d").is_live
+    assert model.check().versions == (1, 2, 3)
+    assert not learn(model, "d", keep=1).is_live
+    assert model.check().versions == (2, 3)
+    assert learn(model, "d", force=True, keep=2).is_live
+    assert read_root(tmp_path / "m").keep == 2
+    assert model.check().versions == (2, 3)
+
+
+@pytest.mark.usefixtures("sabotage")
+@pytest.mark.parametrize("change", ["retire", "rename"])
+def test_a_candidate_whose_classes_changed_is_not_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The same images bring a class that the candidate has only as retired, or as another."""
+    model = toy_model(tmp_path / "m")
+    b = images_of("b")[0]
+    with monkeypatch.context() as undisturbed:
+        undisturbed.setattr(bic.learn.step, "train_network", train_network)
+        model.learn(np.concatenate([images_of("a")[0], b[:16]]), ["a"] * 24 + ["b"] * 16)
+    images = np.concatenate([b[16:], images_of("c")[0]])
+    names = ["b"] * 8 + ["c"] * 24
+    candidate = model.learn(images, names)
+    assert (candidate.is_live, candidate.new_classes) == (False, ("c",))
+    assert candidate.known_classes == ("b",)
+    if change == "retire":
+        model.retire("c")
+    else:
+        model.rename("b", "bee")
+    report = model.learn(images, names, force=True)
+    assert (report.is_live, report.version) == (True, 3)
+    active = {summary.name for summary in model.classes()}
+    assert active == ({"a", "b", "c"} if change == "retire" else {"a", "bee", "b", "c"})
 
 
 @pytest.mark.usefixtures("sabotage")

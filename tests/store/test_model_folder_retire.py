@@ -1,5 +1,7 @@
 """Retired classes are never predicted, and nothing of their images stays. Names can change."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +48,36 @@ def test_not_one_byte_of_a_retired_class_stays(tmp_path: Path) -> None:
     assert num_found(tmp_path / "m", [digest(image) for image in images]) == 0
     assert num_found(tmp_path / "m", encoded_images("b")) > 9
     assert model.check().damages == ()
+
+
+def test_a_foreign_folder_inside_does_not_keep_images(tmp_path: Path) -> None:
+    model = taught(tmp_path / "m")
+    for place in ("files", "versions"):
+        (tmp_path / "m" / place / "@eaDir").mkdir()
+    assert model.retire("a") == 24
+    assert num_found(tmp_path / "m", encoded_images("a")) == 0
+    assert (tmp_path / "m" / "files" / "@eaDir").is_dir()
+
+
+def test_a_file_that_cannot_be_removed_is_named_and_the_others_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = taught(tmp_path / "m")
+    kept: list[Path] = []
+    unlink = Path.unlink
+
+    def unlink_all_but_one(path: Path, missing_ok: bool = False) -> None:
+        if not missing_ok and (not kept or path in kept):  # a file that no version names
+            kept.append(path)
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_all_but_one)
+    with pytest.raises(UserError) as caught:
+        model.retire("a")
+    assert f"({kept[0]}: Operation not permitted)" in caught.value.problem
+    kept[0].write_bytes(b"")
+    assert num_found(tmp_path / "m", encoded_images("a")) == 0
 
 
 @pytest.mark.parametrize("method", ["bic", "icarl", "eeil", "ridge"])

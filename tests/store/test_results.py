@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.recorded_runs import write_run
 
 from bic import Result, UserError, read_result
 from bic.learn.learning import Learning
-from bic.store.results import parse_result, read_config
+from bic.store.results import StepResult, parse_result, read_config, read_predictions
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDED = list(RESULTS.glob("*/result.json"))
@@ -148,6 +149,45 @@ def test_odd_config_is_refused(tmp_path: Path, changes: dict[str, Any], problem:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     with pytest.raises(UserError, match=problem):
         read_config(folder)
+
+
+PREDICTIONS: dict[str, Any] = {
+    "true": [0, 1],
+    "predicted": [1, 1],
+    "predicted_uncorrected": [0, 1],
+    "confidence": [0.0, 1.0],
+    "confidence_uncorrected": [0.5, 0.75],
+}
+
+
+def read_back(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
+    arrays = {name: np.array(column) for name, column in (PREDICTIONS | changes).items()}
+    np.savez(folder / "predictions-1.npz", **arrays)
+    return read_predictions(folder, StepResult.model_validate(step(90.0)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"confidence": [0.5, np.nan]},
+        {"confidence": [0.5, np.inf]},
+        {"confidence_uncorrected": [-0.5, 0.5]},
+        {"confidence_uncorrected": [0.5, 1.5]},
+        {"confidence": [0, 1]},
+        {"confidence": ["0.5", "0.5"]},
+        {"confidence": [[0.5], [0.5]]},
+        {"confidence": 0.5},
+        {name: [column] for name, column in PREDICTIONS.items()},
+        {name: column[0] for name, column in PREDICTIONS.items()},
+        {name: column[:0] for name, column in PREDICTIONS.items()},
+    ],
+)
+def test_predictions_that_no_report_can_use_are_damaged(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    assert read_back(tmp_path, {})["confidence"].tolist() == [0.0, 1.0]
+    with pytest.raises(UserError, match=r"predictions-1\.npz is missing or damaged \(its "):
+        read_back(tmp_path, changes)
 
 
 def test_reading_results_imports_no_torch() -> None:

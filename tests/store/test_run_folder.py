@@ -88,7 +88,7 @@ def test_other_images_are_refused(folder: RunFolder) -> None:
 def test_folder_with_other_files_is_refused(folder: RunFolder) -> None:
     folder.refuse_strangers()
     folder.path.mkdir()
-    for name in (".lock", "README.txt", ".writing-config.json"):
+    for name in (".lock", "README.txt", ".writing-config.json", ".writing-README.txt-0a1b"):
         (folder.path / name).touch()
     folder.refuse_strangers()
     (folder.path / "thesis.tex").touch()

@@ -21,6 +21,7 @@ from bic.errors import UserError
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 PIXELS_IN_MEMORY = 4 * 2**30  # bytes; larger sets are decoded each time they are used
 

@@ -14,7 +14,7 @@ from bic.compute.devices import check_device
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
 from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
-from bic.data.images import ImageSet
+from bic.data.images import ImageSet, Mask
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.frozen import complete_features, featured, frozen_network
@@ -134,6 +134,7 @@ class Learner:
         *,
         classes: Sequence[str] | None = None,
         everything: ImageSet | None = None,
+        learned_before: Mask | None = None,
         title: str | None = None,
         resume: Checkpoint | None = None,
         save: Callable[[Checkpoint], None] | None = None,
@@ -146,13 +147,14 @@ class Learner:
 
         `everything` is for the upper bounds only: the training images of all classes seen,
         including this step's. Its labels are positions in the order in which classes are learned.
-        `resume` continues an interrupted step; `save` is called with a checkpoint after every
-        epoch.
+        `learned_before` says which images an earlier step has learned: they are trained on again,
+        and not held out. `resume` continues an interrupted step; `save` is called with a checkpoint
+        after every epoch.
 
         Raises UserError for images or labels that cannot be used and for a memory that is too
         small.
         """
-        step = self._make_step(images, labels, classes, everything)
+        step = self._make_step(images, labels, classes, everything, learned_before)
         if self.learning.precision == "quickest":
             num_classes = int(step.train.labels.max()) + 1
             precision = measured_precision(
@@ -166,7 +168,7 @@ class Learner:
         frozen = None
         if self.learning.recipe.frozen:
             everything = None if step.everything is None else self.featured(step.everything)
-            step = replace(step, train=self.featured(step.train), everything=everything)
+            step = replace(self._with_features(step), everything=everything)
             frozen = self._frozen_network(step.train)
             complete_features(self.learning, frozen, memory, self.progress)
         lesson = Lesson(
@@ -199,6 +201,15 @@ class Learner:
         return featured(
             self.learning, network, images, self.progress, cache=cache, for_training=for_training
         )
+
+    def _with_features(self, step: Step) -> Step:
+        """The step with the features of those of its images that can be read."""
+        numbered = self.featured(replace(step.train, labels=step.train.everything))
+        readable = numbered.labels
+        train = replace(numbered, labels=step.train.labels[readable])
+        if step.learned_before is None:
+            return replace(step, train=train)
+        return replace(step, train=train, learned_before=step.learned_before[readable])
 
     def fingerprint(self, images: ImageSet) -> str:
         """What identifies the features that the frozen backbone computes of such images."""
@@ -240,6 +251,7 @@ class Learner:
         labels: Sequence[Any] | npt.NDArray[Any] | None,
         classes: Sequence[str] | None,
         everything: ImageSet | None,
+        learned_before: Mask | None,
     ) -> Step:
         """The step, with labels that are positions among all classes seen."""
         known = () if self._model is None else self._model.classes
@@ -253,8 +265,18 @@ class Learner:
         train = replace(image_set, labels=positions[own_labels])
         if self.method.is_upper_bound:
             self._check_everything(everything, train, len(position))
+        if learned_before is not None and len(learned_before) != len(train):
+            raise UserError(
+                f"learned_before must have a value for each of {len(train):,} images, got "
+                f"{len(learned_before):,}",
+                "change it",
+            )
         step = Step(
-            number=len(steps_before) + 1, new_classes=new, train=train, everything=everything
+            number=len(steps_before) + 1,
+            new_classes=new,
+            train=train,
+            everything=everything,
+            learned_before=learned_before,
         )
         self._check(step, num_seen=len(position))
         return step

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bic.data.images import ImageSet, Indices
+from bic.data.images import ImageSet, Indices, Mask
 from bic.learn.learning import Learning
 from bic.learn.methods import find_method
 from bic.learn.methods.method import Method
@@ -25,13 +25,15 @@ class Step:
     """The data of one step. Labels are positions in the order in which classes are learned.
 
     `train` holds the step's own images. `everything` holds the training images of all classes seen,
-    for the upper bounds that may see them, else None.
+    for the upper bounds that may see them, else None. `learned_before` says which images of `train`
+    an earlier step has learned; None if it has learned none.
     """
 
     number: int
     new_classes: tuple[str, ...]
     train: ImageSet
     everything: ImageSet | None = None
+    learned_before: Mask | None = None
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bic.data.image_files import name_of
-from bic.data.images import ImageSet, Indices, Labels
+from bic.data.images import ImageSet, Indices, Labels, Mask
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.exemplar_features import ExemplarFeatures
@@ -148,7 +148,9 @@ class Memory:
                 kept.train = [] if self.budget.is_zero else kept.train + kept.held_out
                 kept.held_out = []
 
-    def split(self, images: ImageSet, draws: np.random.Generator) -> tuple[Indices, Indices]:
+    def split(
+        self, images: ImageSet, draws: np.random.Generator, learned_before: Mask | None = None
+    ) -> tuple[Indices, Indices]:
         """The images of a step to train on, and those to hold out in the order of a random draw.
 
         A new class holds out the same number of images as an old class, so that the held-out set is
@@ -156,19 +158,22 @@ class Memory:
         A known class holds out the share f of its new images until it has reached the number of an
         old class, unless it was released.
         No class holds out more than f of its images (but at least one): most are needed for
-        training.
+        training. Images that were `learned_before` are not held out.
         """
+        if learned_before is None:
+            learned_before = np.zeros(len(images), dtype=np.bool_)
         held_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
         target = self._target(images) if self.held_out else 0
         members_of = by_class(images.labels)
         num_new = len(members_of.keys() - self.classes.keys())
         target_of_new = min(target, self.most_held_out(max(1, num_new)))
         for label, members in members_of.items():
+            fresh = members[~learned_before[members]]
             if label in self.classes:
                 missing = max(0, target - len(self.classes[label].held_out))
                 if self.held_out_limit is not None and not self.classes[label].held_out:
                     missing = 0
-                share = math.floor(self.held_out * len(members) + ROUNDING)
+                share = math.floor(self.held_out * len(fresh) + ROUNDING)
                 count = min(missing, share)
             else:
                 count = min(target_of_new, self.num_held_out(len(members)))
@@ -177,11 +182,19 @@ class Memory:
                         "a class with a single training image cannot be learned",
                         "add more images of the class",
                     )
-            drawn = draws.permutation(members)
-            readable = _readable(images, drawn, count + 1)  # one more, to train on
-            held_out.append(readable[:count])
+            drawn = np.concatenate([draws.permutation(fresh), members[learned_before[members]]])
+            readable = _readable(images, drawn, count + 1)[:count]  # one more, to train on
+            held_out.append(readable[~learned_before[readable]])
         chosen = np.concatenate(held_out)
         return np.setdiff1d(images.everything, chosen), chosen
+
+    def drop_trained(self, images: ImageSet) -> None:
+        """Drop the exemplars to train on that are among the images of their class."""
+        for label, members in by_class(images.labels).items():
+            if label in self.classes:
+                kept = self.classes[label]
+                again = {images.encoded(int(index)) for index in members}
+                kept.train = [image for image in kept.train if image not in again]
 
     def _target(self, images: ImageSet) -> int:
         """The number of images that each class holds out: that of old classes, or by the budget."""

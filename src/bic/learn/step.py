@@ -25,7 +25,7 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     """
     method = lesson.method
     step = lesson.step
-    trained, held_out = memory.split(step.train, lesson.draws("held out"))
+    trained, held_out = memory.split(step.train, lesson.draws("held out"), step.learned_before)
     new = step.train.select(trained)
     new_held_out = step.train.select(held_out)
     if lesson.resume is None:

@@ -95,7 +95,10 @@ class FeatureFolder:
 
     def _trim(self, max_bytes: int) -> None:
         """Remove the files that were used least recently, until the rest fits."""
-        states = [(path, path.stat()) for path in self.root.glob(f"*/*{SUFFIX}")]
+        states = []
+        for path in self.root.glob(f"*/*{SUFFIX}*"):  # also what killed processes were writing
+            with suppress(FileNotFoundError):  # another process has just renamed or removed it
+                states.append((path, path.stat()))
         states.sort(key=lambda item: item[1].st_mtime_ns, reverse=True)
         total = 0
         for path, state in states:

@@ -6,13 +6,12 @@ reader that misses a file opens `live.json` again.
 """
 
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from bic.errors import UserError
+from bic.foreign_files import read_regular_file
 from bic.model.versions import (
     LIVE,
     UNFINISHED,
@@ -59,6 +58,8 @@ def read_version(folder: Path, manifest: Manifest) -> Version:
     version = decoded(_read(path, manifest.size, manifest.sha256), Version, path)
     if version.number != manifest.number:
         raise DamagedError(path, "it describes another version")
+    if version.parent is not None and version.parent >= version.number:
+        raise DamagedError(path, "it names a later version as the one before it")
     return version
 
 
@@ -68,26 +69,15 @@ def read_stored(folder: Path, file: StoredFile) -> bytes:
 
 
 def _read(path: Path, size: int | None = None, sha256: str | None = None) -> bytes:
-    """The content of a regular file. Its size is compared before anything is read."""
+    """The content of a regular file of this size, or of at most MAX_BYTES."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        content = read_regular_file(path, MAX_BYTES if size is None else size, follow_links=False)
     except FileNotFoundError as error:
         raise MissingError(path, "it is missing") from error
     except OSError as error:
-        raise DamagedError(path, error.strerror or "it cannot be opened") from error
-    try:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode):
-            raise DamagedError(path, "it is not a file")
-        expected = state.st_size if size is None else size
-        if state.st_size != expected or (size is None and expected > MAX_BYTES):
-            raise DamagedError(path, f"it has {state.st_size:,} bytes and should have another size")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            content = file.read()
-    except OSError as error:
         raise DamagedError(path, error.strerror or "it cannot be read") from error
-    finally:
-        os.close(handle)
+    if size is not None and len(content) != size:
+        raise DamagedError(path, f"it has {len(content):,} bytes and should have {size:,}")
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise DamagedError(path, "its checksum does not fit")
     return content

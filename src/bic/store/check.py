@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bic.errors import UserError
-from bic.model.version_files import damages, present_root, read_version
+from bic.model.version_files import ATTEMPTS, damages, present_root, read_version
 from bic.model.versions import DamagedError, Root
 from bic.store.version_writer import collect_garbage, writing
 
@@ -36,6 +36,18 @@ def check(folder: Path) -> FolderCheck:
     If nothing is damaged and nobody writes, files that no version needs are removed.
     """
     root = present_root(folder)
+    for _ in range(ATTEMPTS):
+        result = _checked(folder, root)
+        newer = present_root(folder) if result.damages else root
+        if newer == root:  # else a writer may have removed what seems to be missing
+            break
+        root = newer
+    if not result.damages:
+        _tidy(folder)
+    return result
+
+
+def _checked(folder: Path, root: Root) -> FolderCheck:
     found: dict[str, DamagedError] = {}
     needed_by: dict[str, list[int]] = {}
     good = []
@@ -48,7 +60,7 @@ def check(folder: Path) -> FolderCheck:
             file = str(problem.path.relative_to(folder))
             found[file] = problem
             needed_by.setdefault(file, []).append(manifest.number)
-    result = FolderCheck(
+    return FolderCheck(
         live=root.live,
         versions=tuple(kept.number for kept in root.versions),
         num_files=len(checked) + len(root.versions),
@@ -59,9 +71,6 @@ def check(folder: Path) -> FolderCheck:
         ),
         newest_good=max(good, default=None),
     )
-    if not found:
-        _tidy(folder)
-    return result
 
 
 def _tidy(folder: Path) -> None:

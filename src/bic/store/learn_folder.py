@@ -74,6 +74,7 @@ def _without_training(
 ) -> LearnReport | None:
     """The report if nothing has to be trained: all is known, or the candidate is the result."""
     if not len(lesson.images):
+        _set_keep(folder, root, options.keep)
         note = f"all {counted(lesson.num_left_out, 'image')} were learned before"
         return LearnReport(
             version=root.live,
@@ -101,13 +102,30 @@ def _without_training(
         num_left_out=lesson.num_left_out,
         verdict=candidate.verdict,
     )
-    if refusal is None:
-        event = new_event("promote", candidate.number, f"it was refused: {root.refusal}")
-        history = (*root.history, event)
-        live = replace(root, live=candidate.number, candidate=None, refusal="", history=history)
-        commit(folder, live)
-        collect_garbage(folder)
+    if refusal is not None:
+        _set_keep(folder, root, options.keep)
+        return report
+    event = new_event("promote", candidate.number, f"it was refused: {root.refusal}")
+    commit(
+        folder,
+        replace(
+            root,
+            live=candidate.number,
+            keep=options.keep or root.keep,
+            history=(*root.history, event),
+            candidate=None,
+            refusal="",
+        ),
+    )
+    collect_garbage(folder)
     return report
+
+
+def _set_keep(folder: Path, root: Root, keep: int | None) -> None:
+    """Keep another number of versions from now on, if one is given."""
+    if keep is not None and keep != root.keep:
+        commit(folder, replace(root, keep=keep))
+        collect_garbage(folder)
 
 
 def _finished(

@@ -1,11 +1,11 @@
 """What a model folder knows about its classes, and how two versions differ. Imports no torch."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bic.errors import UserError
+from bic.foreign_files import parse_json
 from bic.model.intervals import Share
 from bic.model.version_files import consistent, live_version, read_named, read_version
 from bic.model.versions import DamagedError, Root, StoredFile, Version
@@ -170,7 +170,7 @@ def live_settings(folder: Path) -> dict[str, Any]:
 def _learning(folder: Path, version: Version) -> dict[str, Any]:
     content = read_named(folder, version, LEARNING)
     try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError, RecursionError) as error:
+        return dict(parse_json(content))
+    except (ValueError, TypeError) as error:
         path = folder / version.files[LEARNING].name
         raise DamagedError(path, "it has no settings") from error

@@ -22,6 +22,7 @@ GIVE_A_RUN = "give a folder that bic run has written"
 GIVE_A_WHOLE_RUN = f"{GIVE_A_RUN} and that is not damaged"
 CHECKSUM = "checksum"  # the last key of result.json
 COLUMNS = ("true", "predicted", "predicted_uncorrected", "confidence", "confidence_uncorrected")
+ROUNDING = 1e-5  # of probabilities in 32 bits
 DAMAGED_ARRAYS = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError)
 DAMAGED_ARCHIVES = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 
@@ -212,12 +213,16 @@ def read_predictions(folder: Path, step: StepResult) -> Predictions:
             if hashlib.sha256(content).hexdigest() != step.predictions_checksum:
                 raise ValueError("its checksum differs")
         predictions = read_npz(path, COLUMNS)
-        lengths = {len(column) for column in predictions.values()}
-        if len(lengths) != 1 or lengths == {0}:
+        shapes = {column.shape for column in predictions.values()}
+        if len(shapes) != 1 or shapes == {(0,)} or predictions["true"].ndim != 1:
             raise ValueError("its columns are empty or differ in length")
         classes = np.concatenate([predictions[name] for name in COLUMNS[:3]])
         if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= step.seen:
             raise ValueError("it names classes that were not learned")
+        for confidences in (predictions[name] for name in COLUMNS[3:]):
+            is_number = confidences.dtype.kind == "f"
+            if not is_number or not 0 <= confidences.min() <= confidences.max() <= 1 + ROUNDING:
+                raise ValueError("its confidences are not numbers from 0 to 1")
     except (*DAMAGED_ARRAYS, *DAMAGED_ARCHIVES) as error:
         raise UserError(
             f"{path} is missing or damaged ({error})",

@@ -74,9 +74,9 @@ class RunFolder:
                 raise UserError(f"{place} is a symbolic link", "choose another {out}")
         if not self.path.is_dir() or (self.path / "config.json").exists():
             return
-        ours = {".lock", "README.txt"}
-        ours |= {f"{files.TEMPORARY}README.txt", f"{files.TEMPORARY}config.json"}
-        strangers = {child.name for child in self.path.iterdir()} - ours
+        unfinished = (f"{files.TEMPORARY}README.txt", f"{files.TEMPORARY}config.json")
+        names = {child.name for child in self.path.iterdir()} - {".lock", "README.txt"}
+        strangers = {name for name in names if not name.startswith(unfinished)}
         if strangers:
             raise UserError(
                 f"{self.path} holds other files ({min(strangers)})", "choose another {out}"

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bic.data.parquet_files import read_columns
+from bic.errors import UserError
 from bic.model.version_files import read_stored
 from bic.model.versions import DamagedError, StoredFile
 
@@ -95,12 +97,13 @@ def without_classes(folder: Path, file: StoredFile, classes: Sequence[int]) -> b
 def _read(folder: Path, file: StoredFile) -> pa.Table:
     content = read_stored(folder, file)
     try:
-        table = pq.read_table(io.BytesIO(content), use_threads=False, pre_buffer=False)
+        table = read_columns(content, {field.name: field.type for field in SCHEMA})
+        if any(column.null_count for column in table.columns):
+            raise ValueError("it has empty cells")
+    except UserError as error:
+        raise DamagedError(folder / file.name, f"{error.problem}; {error.remedy}") from error
     except (ValueError, TypeError, OSError, pa.ArrowException) as error:
-        raise DamagedError(folder / file.name, str(error).splitlines()[0]) from error
-    has_gaps = any(column.null_count for column in table.columns)
-    if not table.schema.equals(SCHEMA) or has_gaps:
-        raise DamagedError(folder / file.name, "it is not a list of learned images")
+        raise DamagedError(folder / file.name, "it is not a list of learned images") from error
     return table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bic.data.decode_pool import decode_all
-from bic.data.images import join
+from bic.data.images import Mask, join
 from bic.data.new_images import NewImagesReader
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
@@ -154,6 +154,7 @@ class Teaching:
         learned = learner.learn(
             lesson.images,
             classes=lesson.classes,
+            learned_before=self._learned_before(lesson),
             title=f"version {self.number}",
             resume=checkpoint,
             save=partial(unfinished.save, learner.learning.precision),
@@ -165,6 +166,14 @@ class Teaching:
         version = self._store(learner, lesson, judgement, memory_before)
         seconds += sum(learned.seconds.values())
         return Taught(version, _report(version, learner, lesson, seconds))
+
+    def _learned_before(self, lesson: LessonImages) -> Mask | None:
+        """Which images are learned again. They were trained on, so they cannot judge."""
+        if self.base is None or not self.options.again:
+            return None
+        learned = read_ledgers(self.folder, self.base.learned)
+        pairs = zip(lesson.labels.tolist(), lesson.digests, strict=True)
+        return np.array([image in learned.get(label, ()) for label, image in pairs], dtype=np.bool_)
 
     def _learner(self, learning: Learning) -> Learner:
         device = self.options.device

@@ -1,6 +1,5 @@
 """Where an interrupted learn continues: its plan, and a checkpoint after every epoch."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from bic import files
 from bic.errors import UserError
+from bic.foreign_files import read_json_file
 from bic.learn.lesson import Checkpoint
 from bic.model.feature_folder import FeatureFolder
 from bic.model.frozen_features import FeatureCache, Rows
@@ -110,7 +110,7 @@ def clear_finished(folder: Path, next_version: int) -> None:
 def _recorded(path: Path) -> dict[str, Any] | None:
     """What `plan.json` says, or None if it cannot be read."""
     try:
-        content = json.loads((path / PLAN).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = read_json_file(path / PLAN, follow_links=False)
+    except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -1,6 +1,5 @@
 """Rolling back, retiring and renaming. Each change is complete, or has not happened."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,6 +8,7 @@ from typing import Any
 
 from bic import files
 from bic.errors import UserError, unknown
+from bic.foreign_files import parse_json
 from bic.model.version_files import (
     damages,
     live_version,
@@ -232,6 +232,7 @@ def _changed(
     emptied = without_rows(folder, version, gone) if gone else {}
     changed = replace(
         version,
+        fingerprint="",  # of images of these classes, which are now other classes or new ones
         classes=tuple(records),
         learned=tuple(learned),
         files={**version.files, DESCRIPTION: described, **emptied},
@@ -243,8 +244,8 @@ def _described(folder: Path, version: Version, records: Sequence[ClassRecord]) -
     """The content of `model.json` with the names and the retired classes of the records."""
     content = read_named(folder, version, DESCRIPTION)
     try:
-        found: dict[str, Any] = dict(json.loads(content))
-    except (ValueError, TypeError, RecursionError) as error:
+        found: dict[str, Any] = dict(parse_json(content))
+    except (ValueError, TypeError) as error:
         path = folder / version.files[DESCRIPTION].name
         raise DamagedError(path, "it does not describe a model") from error
     found["classes"] = [record.name for record in records]

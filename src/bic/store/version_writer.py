@@ -206,7 +206,9 @@ def collect_garbage(folder: Path, *, is_required: bool = False) -> None:
         _remove_unnamed(folder)
     except (OSError, UserError) as error:
         if is_required:
-            reason = error.problem if isinstance(error, UserError) else error.strerror
+            reason = error.strerror if isinstance(error, OSError) else error.problem
+            if isinstance(error, OSError) and error.filename is not None:
+                reason = f"{error.filename}: {reason}"
             raise UserError(
                 f"files that are no longer needed stay in {folder} ({reason})",
                 "fix this and run bic check, which removes them",
@@ -214,15 +216,24 @@ def collect_garbage(folder: Path, *, is_required: bool = False) -> None:
 
 
 def _remove_unnamed(folder: Path) -> None:
+    """Remove all that can be removed, then raise OSError for the first file that cannot."""
     root = read_root(folder)
     named: set[str] = set()
     for manifest in root.versions:
         named.add(manifest.name)
         named |= {file.name for file in read_version(folder, manifest).stored()}
+    failures: list[OSError] = []
     for place in (FILES, VERSIONS):
         for path in (folder / place).iterdir():
-            if f"{place}/{path.name}" not in named:
+            is_folder = path.is_dir() and not path.is_symlink()  # such as a NAS makes; not ours
+            if is_folder or f"{place}/{path.name}" in named:
+                continue
+            try:
                 path.unlink()
+            except OSError as error:
+                failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def discard_unfinished(folder: Path) -> None:
