@@ -38,7 +38,8 @@ def resized(images: ImageSet, size: int, resize: int | None = None) -> ImageSet:
     top = (height - size) // 2
     left = (width - size) // 2
     squares = []
-    for some in pixels.split(max(1, SCALED_BYTES // (pixels.shape[1] * height * width))):
+    at_once = max(1, SCALED_BYTES // (pixels.shape[1] * height * width))
+    for some in torch.split(pixels, at_once):
         scaled = images.preprocessing.interpolated(some, (height, width))
         squares.append(scaled[:, :, top : top + size, left : left + size].clone())
     square = torch.cat(squares).contiguous(memory_format=torch.channels_last)
