@@ -198,3 +198,16 @@ def test_a_saved_model_and_its_memory_continue_to_learn(dataset: Dataset, tmp_pa
     assert are_equal(tensors(restored.model), tensors(learner.model))
     assert restored.memory.to_table() == learner.memory.to_table()
     assert restored.model.correction == learner.model.correction
+
+
+def test_a_first_step_of_one_class_gives_a_model_that_can_go_on(tmp_path: Path) -> None:
+    """One logit has no gradient: kernels stay as they are."""
+    draws = np.random.default_rng(0)
+    images = draws.integers(0, 256, (24, 12, 12), dtype=np.uint8)
+    recipe = {"name": "fast", "epochs": 1, "first_epochs": 1}
+    learner = Learner(bic.Learning(method="finetune", recipe=recipe, memory=8))
+    learner.learn(images, ["cat"] * 24)
+    learner.save(tmp_path / "cats")
+    learner = Learner.load(tmp_path / "cats")
+    learner.learn(images, ["dog"] * 24)
+    assert set(learner.model.predict(images)) <= {"cat", "dog"}

@@ -107,6 +107,20 @@ def test_the_size_of_the_gradient_does_not_matter_to_kernels() -> None:
         torch.testing.assert_close(kernel, moved[1][name], rtol=1e-4, atol=1e-6)
 
 
+def test_kernels_with_a_gradient_of_zero_and_kernels_of_zeros_do_not_move() -> None:
+    network = small_network()
+    optimiser = muon(network)
+    first, second, *_ = [weight for weight in network.parameters() if weight.ndim == 4]
+    second.detach().zero_()
+    before = first.detach().clone()
+    compute_gradients(network)
+    assert first.grad is not None
+    first.grad.zero_()
+    optimiser.step()
+    assert torch.equal(first, before)
+    assert torch.equal(second, torch.zeros_like(second))
+
+
 def test_sgd_moves_everything_but_kernels() -> None:
     network = small_network()
     optimiser = muon(network)

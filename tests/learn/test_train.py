@@ -158,6 +158,22 @@ def test_training_that_diverges_is_stopped() -> None:
 # Ensembles and precision
 
 
+def test_training_that_diverges_in_the_last_update_is_stopped() -> None:
+    """The loss of the only batch is finite, its gradient and so the weights are not."""
+    module = Weights()
+
+    def steep(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
+        return {"steep": logits.abs().sqrt().mean()}  # d√|x|/dx at 0
+
+    epochs: list[int] = []
+    recipe = plain_recipe(epochs=1)
+    training = Training.start(module, recipe)
+    batches = batches_for(recipe, numbered_images(4), 0)
+    with pytest.raises(UserError, match="training diverged in epoch 1"):
+        fit(training, batches, steep, recipe, after_epoch=lambda: epochs.append(training.epoch))
+    assert epochs == []  # no checkpoint of these weights
+
+
 def distils(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Losses:
     assert targets is not None
     return {

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan et al.'s quintic: steep at 0, near 1 above it
+SMALLEST_NORM = 1e-30  # so that a gradient or a kernel of zeros gives no NaN
 
 
 class Muon(torch.optim.SGD):
@@ -50,8 +51,8 @@ class Muon(torch.optim.SGD):
         direction = orthogonalised(nesterov.flatten(1)).view_as(kernel)
         norm = kernel.norm()
         rate = group["lr"] * self.muon_rate / self.defaults["lr"]
-        kernel.sub_(direction * (rate * norm / direction.norm()))
-        kernel.mul_(norm / kernel.norm())
+        kernel.sub_(direction * (rate * norm / direction.norm().clamp_min(SMALLEST_NORM)))
+        kernel.mul_(norm / kernel.norm().clamp_min(SMALLEST_NORM))
 
 
 def orthogonalised(matrix: Tensor, iterations: int = 3) -> Tensor:

@@ -160,9 +160,7 @@ def fit(
                 if num_processes > 1:  # uneven shards are weighted by size
                     total = total * batches.weight_of(number, len(labels))
                 if not torch.isfinite(total):
-                    raise UserError(
-                        f"training diverged in epoch {epoch + 1}", "lower {recipe.learning_rate}"
-                    )
+                    raise diverged(epoch)
                 optimiser.zero_grad()
                 torch.autograd.backward(total)
                 if gradient_noise:
@@ -173,8 +171,15 @@ def fit(
                 if task is not None:
                     notes = {name: float(term.detach()) for name, term in losses.items()}
                     task.advance(len(labels), **notes)
+            # The last update is followed by no loss that would show it.
+            if not all(torch.isfinite(weights).all() for weights in module.parameters()):
+                raise diverged(epoch)
             training.epoch = epoch + 1
             after_epoch()
+
+
+def diverged(epoch: int) -> UserError:
+    return UserError(f"training diverged in epoch {epoch + 1}", "lower {recipe.learning_rate}")
 
 
 def add_gradient_noise(module: nn.Module, std: float, draws: np.random.Generator) -> None:
