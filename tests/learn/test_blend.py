@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -157,6 +159,28 @@ def test_too_few_images_are_warned_about() -> None:
     part, num_old = problem(0, num_images=10)
     with pytest.warns(HeldOutWarning, match="10 images of 10 classes"):
         fit_blend([part], num_old)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num_images=st.integers(1, 7),
+    num_old=st.integers(0, 4),
+    num_new=st.integers(1, 3),
+    size=st.floats(0.1, 1000),
+    are_identical=st.booleans(),
+)
+def test_a_few_images_give_a_finite_blend(
+    seed: int, num_images: int, num_old: int, num_new: int, size: float, are_identical: bool
+) -> None:
+    draws = np.random.default_rng(seed)
+    shape = (num_images, num_old + num_new)
+    logits = torch.from_numpy((size * draws.normal(size=shape)).round())
+    if are_identical:
+        logits[:] = logits[0].clone()
+    cosines = torch.from_numpy(draws.uniform(-1, 1, shape))
+    part = LogitsAndCosines(draws.integers(0, shape[1], num_images), logits, cosines)
+    assert np.isfinite(numbers_of(fit(part, num_old))).all()
 
 
 def test_enough_images_are_not_warned_about() -> None:

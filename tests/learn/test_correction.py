@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
@@ -272,6 +274,44 @@ def test_images_that_decide_nothing_give_a_bounded_correction_and_a_warning(case
     before, _ = loss_and_gradient(np.array([1.0, 0.0]), logits, labels, 3)
     after, _ = loss_and_gradient(as_array(correction), logits, labels, 3)
     assert after <= before + 1e-9
+
+
+def test_identical_images_of_two_classes_are_fitted() -> None:
+    """Their Hessian has no inverse, and the damping is lost in its rounding."""
+    logits = np.array([[365.0, 632.0, -228.0]] * 2)
+    with pytest.warns(HeldOutWarning, match="held-out set"):
+        correction = fit_correction(logits, np.array([0, 1]), 1)
+    assert np.isfinite(as_array(correction)).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num_images=st.integers(1, 7),
+    num_old=st.integers(1, 4),
+    num_new=st.integers(1, 3),
+    size=st.floats(0.1, 1000),
+    are_identical=st.booleans(),
+    penalty=st.sampled_from([0.0, 0.1]),
+)
+def test_a_few_images_give_a_finite_correction(
+    seed: int,
+    num_images: int,
+    num_old: int,
+    num_new: int,
+    size: float,
+    are_identical: bool,
+    penalty: float,
+) -> None:
+    draws = np.random.default_rng(seed)
+    logits = (size * draws.normal(size=(num_images, num_old + num_new))).round()
+    if are_identical:
+        logits[:] = logits[0]
+    labels = draws.integers(0, num_old + num_new, num_images)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HeldOutWarning)
+        correction = fit_correction(logits, labels, num_old, penalty=penalty)
+    assert np.isfinite(as_array(correction)).all()
 
 
 @pytest.mark.parametrize("num_old", [0, 4])

@@ -49,3 +49,15 @@ def test_logistic_problems_of_one_to_six_unknowns_agree_with_scipy(seed: int) ->
     assert loss(point)[0] <= expected.fun + 1e-9
     assert np.abs(loss(point)[1]).max() < 1e-8 * scale
     assert np.array_equal(hessian, loss(point)[2])
+
+
+def test_a_hessian_in_whose_rounding_the_damping_is_lost_is_damped_more() -> None:
+    """½ (10¹⁰·(x + y) − 1)²: every solution with x + y = 10⁻¹⁰ is an optimum."""
+    direction = np.array([1e10, 1e10])
+
+    def loss(point: Array) -> tuple[float, Array, Array]:
+        away = float(direction @ point) - 1.0
+        return away**2 / 2, away * direction, np.outer(direction, direction)
+
+    point, _ = minimise(loss, np.zeros(2), num_images=1)
+    assert point.sum() == pytest.approx(1e-10, rel=1e-6)

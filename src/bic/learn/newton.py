@@ -26,7 +26,11 @@ def minimise(loss: Loss, start: Array, *, num_images: int) -> tuple[Array, Array
         size = float(np.linalg.norm(gradient))
         if size <= 1e-14 * num_images:
             break
-        step = np.linalg.solve(hessian + damping * size * np.eye(len(point)), gradient)
+        try:
+            step = np.linalg.solve(hessian + damping * size * np.eye(len(point)), gradient)
+        except np.linalg.LinAlgError:  # the damping is lost in rounding
+            damping *= 10
+            continue
         decrease = float(gradient @ step)
         trial = loss(point - step)
         # For smaller decreases, rounding dominates the loss, and only the gradient can decide.
