@@ -40,6 +40,26 @@ sys.argv[2] = f"data{os.environ['RANK']}.npz"
 main()
 """
 
+# Trains a network with batch norm, and prints the tensors that differ between the processes.
+DIFFERENCES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from bic.compute.distributed import gathered_objects, joined, world
+from support.training import (
+    classification_loss, copied, noisy_images, plain_recipe, small_network, train
+)
+with joined("cpu"):
+    module = small_network()
+    images = noisy_images(30)
+    recipe = plain_recipe(batch_size=15)
+    train(module, recipe, images, classification_loss)
+    one, other = gathered_objects(copied(module))
+    if world().is_first:
+        assert any("running_var" in name for name in one)
+        print("different:", [name for name in one if not torch.equal(one[name], other[name])])
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -131,6 +151,12 @@ def test_two_processes_make_the_updates_of_one(folder: Path) -> None:
     assert of_one["steps"][2]["score_histograms"]["old"] is not None
     assert of_one["steps"][2]["num_exemplars"] == of_two["steps"][2]["num_exemplars"]
     assert of_two["made_with"]["processes"] == 2
+
+
+def test_processes_end_with_the_same_weights_and_statistics(folder: Path) -> None:
+    tests = str(Path(__file__).parents[1])
+    said = finish(start(folder, [*torchrun(2), "-c", DIFFERENCES, tests]))
+    assert "different: []" in said
 
 
 def test_lost_process_ends_the_run_and_the_same_command_continues(folder: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from bic.errors import LostError, UserError
 
@@ -129,6 +129,17 @@ def gathered_objects(value: Value) -> list[Value]:
     values: list[Any] = [None] * world().size
     dist.all_gather_object(values, value)
     return values
+
+
+@torch.no_grad()
+def share_buffers(module: nn.Module) -> None:
+    """Give every process the buffers of rank 0, such as the statistics of batch norm."""
+    if world().size == 1:
+        return
+    for buffer in module.buffers():
+        shared = buffer.contiguous()
+        dist.broadcast(shared, src=0)
+        buffer.copy_(shared)
 
 
 def _is_loss(message: str) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from bic.compute.distributed import share_buffers
 from bic.compute.precision import computing_in
 from bic.compute.seeding import seeded
 from bic.data.batches import Batches
@@ -174,6 +175,7 @@ def fit(
             # The last update is followed by no loss that would show it.
             if not all(torch.isfinite(weights).all() for weights in module.parameters()):
                 raise diverged(epoch)
+            share_buffers(module)  # DistributedDataParallel does it only before a forward pass
             training.epoch = epoch + 1
             after_epoch()
 
