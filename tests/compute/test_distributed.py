@@ -40,7 +40,8 @@ sys.argv[2] = f"data{os.environ['RANK']}.npz"
 main()
 """
 
-# Trains a network with batch norm, and prints the tensors that differ between the processes.
+# Trains a network with batch norm and gradient noise in shards of 8 and 7 images, and prints the
+# tensors that differ between the processes.
 DIFFERENCES = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -53,7 +54,7 @@ with joined("cpu"):
     module = small_network()
     images = noisy_images(30)
     recipe = plain_recipe(batch_size=15)
-    train(module, recipe, images, classification_loss)
+    train(module, recipe, images, classification_loss, gradient_noise=0.3)
     one, other = gathered_objects(copied(module))
     if world().is_first:
         assert any("running_var" in name for name in one)

@@ -68,12 +68,14 @@ class Batches:
 
         With these weights, the mean over processes is the mean over the whole batch.
         """
+        return count * self.world.size / self.size_of(number, count)
+
+    def size_of(self, number: int, count: int) -> int:
+        """The number of images of batch `number` in all processes; this one has `count` of them."""
         if self.may_break:
-            num_images = sum(gathered_objects(count))
-        else:
-            batch_size, num_larger = divmod(len(self.images), len(self))
-            num_images = batch_size + (number < num_larger)
-        return count * self.world.size / num_images
+            return sum(gathered_objects(count))
+        batch_size, num_larger = divmod(len(self.images), len(self))
+        return batch_size + (number < num_larger)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch: images [batch, channels, size, size] and labels [batch].

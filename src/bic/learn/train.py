@@ -166,7 +166,8 @@ def fit(
                 torch.autograd.backward(total)
                 if gradient_noise:
                     draws = generator(*batches.address, "noise", epoch, number)
-                    std = gradient_noise / (1 + epoch) ** 0.55 / len(labels)
+                    batch_size = batches.size_of(number, len(labels))
+                    std = gradient_noise / (1 + epoch) ** 0.55 / batch_size
                     add_gradient_noise(module, std, draws)
                 optimiser.step()
                 if task is not None:
