@@ -112,7 +112,7 @@ class Learner:
         """
         learning, model, memory, moments = read_learner(Path(folder), trust=trust)
         # The number of classes of a protocol says nothing about what comes after it.
-        learning = learning.model_copy(update={"num_classes": None})
+        learning = learning.without_num_classes()
         learner = cls(learning, progress=progress, device=device, workers=workers)
         learner.restore(model, memory, moments)
         return learner

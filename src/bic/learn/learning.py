@@ -16,6 +16,7 @@ from bic.model.pretrained import is_pretrained
 from bic.settings import Settings, checked, known_paths, one_sentence
 
 DEFAULT_METHOD = "bic-means"
+PUBLISHED_CLASSES = 100  # that a rate in the `changes_to` of a method with `rate_per_class` is for
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -114,6 +115,16 @@ class Learning(Settings):
         """A copy in which some settings of the recipe are changed."""
         return self.model_copy(update={"recipe": self.recipe.model_copy(update=changes)})
 
+    def without_num_classes(self) -> Self:
+        """A copy for a learner that does not know what comes: rates are per class seen again."""
+        learning = self.model_copy(update={"num_classes": None})
+        rate_per_class = find_method(self.method).rate_per_class
+        if rate_per_class is None or self.num_classes is None:
+            return learning
+        recipe = self.recipe.model_dump()
+        per_class = with_rates_scaled(recipe, 1 / (rate_per_class * self.num_classes))
+        return learning.model_copy(update={"recipe": checked(Recipe, per_class, under="recipe.")})
+
 
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with a full recipe and the method's own settings in place of names and changes."""
@@ -183,14 +194,23 @@ def recipe_for(
         raise unknown("recipe", name, RECIPES)
     recipe = RECIPES[name].model_dump()
     if method.rate_per_class is not None and num_classes is not None:
-        scale = method.rate_per_class * num_classes
-        recipe["learning_rate"] *= scale
-        recipe["optimiser"]["weight_decay"] /= scale
+        recipe = with_rates_scaled(recipe, method.rate_per_class * num_classes)
     own: dict[str, Any] = {}
-    for changes in (method.changes, method.changes_to.get(name, {})):
+    published = method.changes_to.get(name, {})
+    for changes in (method.changes, published):
         recipe = merged(recipe, changes.get("recipe", {}))
         own = merged(own, changes.get("method_settings", {}))
+    if method.rate_per_class is not None and num_classes is None and published:
+        # Each step multiplies the rate by the number of classes seen.
+        recipe = with_rates_scaled(recipe, 1 / (method.rate_per_class * PUBLISHED_CLASSES))
     return merged(recipe, {**asked, "name": name}), own
+
+
+def with_rates_scaled(recipe: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """The recipe as if its loss were multiplied by a factor: the weight decay keeps its effect."""
+    decay = recipe["optimiser"]["weight_decay"] / factor
+    changes = {"learning_rate": recipe["learning_rate"] * factor}
+    return merged(recipe, {**changes, "optimiser": {"weight_decay": decay}})
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class Teaching:
     def _learner(self, learning: Learning) -> Learner:
         device = self.options.device
         workers = 0 if device == "cpu" else 1
-        learning = learning.model_copy(update={"num_classes": None})
+        learning = learning.without_num_classes()
         return Learner(learning, progress=self.progress, device=device, workers=workers)
 
     def _featured(

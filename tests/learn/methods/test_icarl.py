@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,44 @@ def test_a_known_number_of_classes_fixes_the_learning_rate(
         used = phases["stage 1", number].recipe
         assert used.learning_rate == pytest.approx(0.15 * 0.2 * 6)
         assert used.optimiser.weight_decay == pytest.approx(5e-4 / (0.2 * 6))
+
+
+def test_a_loaded_learner_counts_the_classes_seen(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """0.15 × 0.2 × 6 in the run; 0.15 × 0.2 × 4 after it, also if it is loaded twice."""
+    phases = watch_phases(monkeypatch)
+    steps = toy_steps(dataset)
+    learner = toy_learner("icarl", num_classes=6)
+    learn(learner, steps[0])
+    for name in ("once", "twice"):
+        learner.save(tmp_path / name)
+        learner = Learner.load(tmp_path / name)
+    learn(learner, steps[1])
+    assert phases["stage 1", 1].recipe.learning_rate == pytest.approx(0.15 * 0.2 * 6)
+    used = phases["stage 1", 2].recipe
+    assert used.learning_rate == pytest.approx(0.15 * 0.2 * 4)
+    assert used.optimiser.weight_decay == pytest.approx(5e-4 / (0.2 * 4))
+
+
+def test_the_published_rate_counts_the_classes_seen(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.0 is for 100 classes; two classes have been seen."""
+    phases = watch_phases(monkeypatch)
+    small = {"backbone": "small", "epochs": 1, "batch_size": 16, "image_size": 8, "resize": 8}
+    recipe = {"name": "paper-imagenet", **small, "augmentation": {"random_resize": None}}
+    learner = Learner(Learning(method="icarl", recipe=recipe, memory=BUDGET))
+    learn(learner, toy_steps(dataset)[0])
+    used = phases["stage 1", 1].recipe
+    assert used.learning_rate == pytest.approx(2.0 * 2 / 100)
+    assert used.optimiser.weight_decay == pytest.approx(1e-5 * 100 / 2)
+
+
+@pytest.mark.parametrize("num_classes", [10, 100, 1000])
+def test_the_published_rate_of_a_run_does_not_depend_on_its_classes(num_classes: int) -> None:
+    recipe = Learning(method="icarl", recipe="paper-cifar100", num_classes=num_classes).recipe
+    assert (recipe.learning_rate, recipe.optimiser.weight_decay) == (2.0, 1e-5)
 
 
 def test_the_published_rate_is_that_of_a_hundred_classes() -> None:
