@@ -135,6 +135,16 @@ def test_known_classes_before_any_correction_leave_the_head_uncorrected(dataset:
     assert_close(learner.model.correction, fitted_again(learner, num_old=2))
 
 
+def test_bic_trained_goes_on_if_the_last_class_holds_nothing_out(dataset: Dataset) -> None:
+    """With a limit of 1, one class of four holds an image out."""
+    learner = toy_learner("bic-trained", memory=AMPLE, held_out_limit=1)
+    learn_part(learner, dataset, "ab", 0, 12)
+    learn_part(learner, dataset, "cd", 0, 12)
+    assert not learner.memory.classes[3].held_out
+    learn_part(learner, dataset, "ab", 12, 24)
+    assert learner.model.classes_per_step == (2, 2, 0)
+
+
 def test_new_classes_after_known_ones_are_corrected_as_usual(dataset: Dataset) -> None:
     learner = toy_learner(memory=AMPLE)
     learn_part(learner, dataset, "ab", 0, 12)

@@ -134,7 +134,7 @@ def _fitted_on(lesson: Lesson, held_out: ImageSet, num_old: int) -> ImageSet:
 def _sample(lesson: Lesson, images: ImageSet, *, like: ImageSet) -> ImageSet:
     """Random images: of each class, the same number as in `like`."""
     draws = lesson.draws("as many")
-    counts = np.bincount(like.labels)
+    counts = np.bincount(like.labels, minlength=int(images.labels.max()) + 1)
     chosen = []
     for label, members in by_class(images.labels).items():
         chosen.append(draws.permutation(members)[: counts[label]])
