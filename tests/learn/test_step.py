@@ -16,6 +16,7 @@ from support.learners import (
     pixels_of,
     toy_learner,
     toy_steps,
+    watch_phases,
 )
 from support.toy import toy_dataset
 
@@ -114,6 +115,30 @@ def test_new_images_of_known_classes_are_learned_and_compete_for_the_memory(
             assert new_files & set(kept.train)
         else:
             assert kept.train == before[label][: len(kept.train)]
+
+
+@pytest.mark.parametrize("method", KEEPS_EXEMPLARS)
+def test_exemplars_that_are_given_again_are_trained_on_once(
+    method: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all exemplars are: EEIL still balances as many of each class as there were."""
+    phases = watch_phases(monkeypatch)
+    learner = toy_learner(method)
+    first, second, _ = toy_steps(dataset)
+    learn(learner, first)
+    learn(learner, second)
+    kept = learner.memory.classes
+    most_exemplars = max((len(part.train) for part in kept.values()), default=0)
+    held_out = {image for part in kept.values() for image in part.held_out}
+    images = dataset.train.of_classes(ORDER[:4])
+    is_given = [images.encoded(index) not in held_out for index in range(len(images))]
+    given = images.select(np.flatnonzero(is_given))
+    mask = np.ones(len(given), dtype=np.bool_)
+    learned = learner.learn(given, classes=first.classes + second.classes, learned_before=mask)
+    assert learned.num_train == len(given)
+    if METHODS[method].balanced_phase:
+        balanced = phases["balanced fine-tuning", 3].images
+        assert np.bincount(balanced.labels).tolist() == [most_exemplars] * 4
 
 
 def test_upper_bounds_see_everything_in_a_step_without_new_classes(dataset: Dataset) -> None:

@@ -20,8 +20,6 @@ def remember(
 
     New images of a known class compete with the exemplars that it already has.
     """
-    if lesson.step.learned_before is not None:  # some of them may be exemplars already
-        memory.drop_trained(new)
     labels = np.unique(new.labels).tolist()
     known = [label for label in labels if label in memory.classes]
     candidates = join([new, memory.train_images(known)], decode=decode_all)

@@ -52,17 +52,21 @@ def train_network(
     *,
     train: ImageSet,
     new: ImageSet,
+    most_exemplars: int,
     before: Model | None,
     teacher: Teacher | None,
 ) -> None:
-    """Train the model's network in place. `train` has all images, `new` only the step's own."""
+    """Train the model's network in place. `train` has all images, `new` only the step's own.
+
+    `most_exemplars` is the largest number of exemplars of a class that were trained on before.
+    """
     method = lesson.method
     if lesson.resumed(BALANCED) is None:
         afresh = before is None or method.starts_afresh
         recipe = scaled_recipe(lesson, len(model.classes)).in_step(afresh=afresh)
         _train(lesson, STAGE1, model, train, teacher, recipe)
     if method.balanced_phase and teacher is not None:
-        _balance(lesson, model, memory, new)
+        _balance(lesson, model, memory, new, most_exemplars)
     if method.after_training is not None and before is not None and lesson.step.new_classes:
         method.after_training(model.network, len(before.classes))
 
@@ -149,12 +153,11 @@ def _train(
         )
 
 
-def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet) -> None:
+def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet, num_images: int) -> None:
     """EEIL's fine-tuning: the same number of images per class, a copy of the network as teacher."""
     resume = lesson.resumed(BALANCED)
     if resume is not None:
         load_state(model.network, without_prefix(resume.tensors, "teacher."))
-    num_images = max(len(kept.train) for kept in memory.classes.values())
     chosen = np.concatenate(list(rank(lesson, model, new, num_images).values()))
     images = join([new.select(chosen), memory.train_images()], decode=decode_all)
     recipe = balanced_recipe(lesson, len(model.classes))

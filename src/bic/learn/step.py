@@ -30,6 +30,9 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     new_held_out = step.train.select(held_out)
     if lesson.resume is None:
         _check_readable(new_held_out)
+    most_exemplars = max((len(kept.train) for kept in memory.classes.values()), default=0)
+    if step.learned_before is not None:  # exemplars among them must not be trained on twice
+        memory.drop_trained(new)
     all_held_out = join([memory.held_out_images(), new_held_out], decode=decode_all)
     is_frozen = before is not None or lesson.learning.recipe.frozen
     is_trained = not (method.trains_once and is_frozen)
@@ -49,7 +52,14 @@ def learn_step(lesson: Lesson, before: Model | None, memory: Memory) -> tuple[Mo
     with lesson.timed("stage1"):
         if is_trained:
             train_network(
-                lesson, model, memory, train=train, new=new, before=before, teacher=teacher
+                lesson,
+                model,
+                memory,
+                train=train,
+                new=new,
+                most_exemplars=most_exemplars,
+                before=before,
+                teacher=teacher,
             )
     with lesson.timed("stage2"):
         if method.corrects and before is not None and teacher is not None:
