@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +211,25 @@ def test_a_first_step_of_one_class_gives_a_model_that_can_go_on(tmp_path: Path) 
     learner = Learner.load(tmp_path / "cats")
     learner.learn(images, ["dog"] * 24)
     assert set(learner.model.predict(images)) <= {"cat", "dog"}
+
+
+class Counted(tuple[str, ...]):
+    """Class names that count how often they are read from the start."""
+
+    times_read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Counted.times_read += 1
+        return super().__iter__()
+
+
+def test_the_known_classes_are_not_read_for_every_new_one(dataset: Dataset) -> None:
+    times_read = []
+    for new in ("c", "cdef"):
+        learner = toy_learner("finetune", {"epochs": 1})
+        learner.learn(*arrays_of(dataset.train, "ab"))
+        learner.model.classes = Counted(learner.model.classes)
+        Counted.times_read = 0
+        learner.learn(*arrays_of(dataset.train, new))
+        times_read.append(Counted.times_read)
+    assert times_read[0] == times_read[1] > 0

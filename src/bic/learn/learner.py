@@ -258,7 +258,8 @@ class Learner:
         steps_before = () if self._model is None else self._model.classes_per_step
         image_set = self._images(images)
         own_labels, names = numbered(image_set, labels, classes)
-        new = tuple(name for name in names if name not in set(known))
+        known_names = set(known)
+        new = tuple(name for name in names if name not in known_names)
         self._refuse_retired(names)
         position = {name: number for number, name in enumerate((*known, *new))}
         positions = np.array([position[name] for name in names], dtype=np.int64)
