@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.learners import BUDGET, features_of, learn, pixels_of, toy_learner, toy_steps
 from support.toy import toy_dataset
 
+import bic.learn.exemplar_features
 from bic import Dataset, Learner
 from bic.lab.steps import ProtocolStep
 from bic.learn.exemplars import herd
@@ -127,3 +128,16 @@ def test_random_exemplars_depend_only_on_the_seed(dataset: Dataset) -> None:
     others = random_positions(dataset, seed=1)
     for drawn, other_drawn in zip(positions, others, strict=True):
         assert drawn != other_drawn
+
+
+@pytest.mark.parametrize("method", ["finetune", "icarl"])
+def test_exemplars_are_not_hashed_if_there_are_no_features(
+    method: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features are kept by the hash of their image, and only a frozen backbone has them."""
+    hashed: list[bytes] = []
+    monkeypatch.setattr(bic.learn.exemplar_features, "key_of", hashed.append)
+    learner = toy_learner(method, {"epochs": 1})
+    for step in toy_steps(dataset)[:2]:
+        learn(learner, step)
+    assert hashed == []

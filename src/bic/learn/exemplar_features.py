@@ -21,6 +21,8 @@ class ExemplarFeatures:
 
     def of(self, images: Sequence[bytes]) -> Features | None:
         """The features of encoded images, if all of them are known."""
+        if not self.views:
+            return None
         found = [self.views[key] for key in map(key_of, images) if key in self.views]
         if not found or len(found) < len(images) or len({views.shape for views in found}) > 1:
             return None

@@ -306,7 +306,8 @@ class Learner:
         counts = np.bincount(step.train.labels, minlength=num_seen)
         check_images(self.learning, counts[first_new:], step.new_classes)
         num_held_out = len(step.new_classes) * num_held_out_of_class(self.learning)
-        num_exemplars = 0 if self._memory is None else len(self._memory.train_images())
+        kept = [] if self._memory is None else list(self._memory.classes.values())
+        num_exemplars = sum(len(exemplars.train) for exemplars in kept)
         if len(step.train) - num_held_out + num_exemplars < 2:
             raise UserError(
                 "a step needs two images to train on, beside those held out", "add images"
