@@ -120,6 +120,22 @@ def test_step_without_new_classes_has_no_accuracy_of_its_own(test_set: ImageSet)
     json.dumps(metrics, allow_nan=False)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (2, 0, 3, 0), (1,) * 5, (0, 4, 1)])
+def test_accuracy_of_a_step_is_the_mean_over_its_images(sizes: tuple[int, ...]) -> None:
+    draws = np.random.default_rng(len(sizes))
+    true = draws.integers(0, 5, 300)
+    predicted = np.where(draws.random(300) < 0.7, true, draws.integers(0, 5, 300))
+    found = per_group(predicted, true, sizes)
+    start = 0
+    for accuracy, size in zip(found, sizes, strict=True):
+        of_step = (true >= start) & (true < start + size)
+        start += size
+        if size:
+            assert accuracy == 100 * float((predicted[of_step] == true[of_step]).mean())
+        else:
+            assert accuracy is None
+
+
 def test_step_without_a_readable_test_image_is_named() -> None:
     message = "no test image of the classes of step 2 can be read; fix these images and run again"
     with pytest.raises(UserError, match=message):
