@@ -34,21 +34,6 @@ def test_more_images_of_a_known_class_move_its_mean() -> None:
     assert moments.scatter.item() == pytest.approx(9 + 1 + 16)
 
 
-def test_an_image_and_its_mirror_image_count_as_one() -> None:
-    labels = torch.tensor([0, 0])
-    features = torch.tensor([[1.0], [5.0]])
-    once = Moments.empty(1)
-    once.grow(1)
-    once.add(features, labels)
-    twice = Moments.empty(1)
-    twice.grow(1)
-    twice.add(features, labels, weight=0.5)
-    twice.add(features, labels, weight=0.5)
-    assert twice.counts.tolist() == [2.0]
-    assert torch.allclose(twice.means, once.means)
-    assert torch.allclose(twice.scatter, once.scatter)
-
-
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), num_parts=st.integers(1, 20))
 def test_any_order_and_any_number_of_steps_give_the_same_moments(seed: int, num_parts: int) -> None:
@@ -99,10 +84,3 @@ def test_tensors_that_do_not_fit_are_refused(name: str, tensor: torch.Tensor, re
     packed[name] = tensor
     with pytest.raises(ValueError, match=reason):
         Moments.unpacked(packed, 7, 3)
-
-
-def test_a_removed_class_leaves_neither_its_mean_nor_its_count() -> None:
-    moments = moments_of(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), [np.arange(4)])
-    moments.remove(1)
-    assert moments.counts.tolist() == [2.0, 0.0]
-    assert moments.means[1].tolist() == [0.0, 0.0]

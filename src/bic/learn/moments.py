@@ -38,21 +38,17 @@ class Moments:
         self.counts = torch.cat([self.counts, self.counts.new_zeros(num_new)])
         self.means = torch.cat([self.means, self.means.new_zeros(num_new, self.dim)])
 
-    def add(self, features: Tensor, labels: Tensor, weight: float = 1.0) -> None:
-        """Add features [images, dim] of the classes `labels` [images].
-
-        `weight` is what each row counts: ½ if an image and its mirror image are both added.
-        """
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """Add features [images, dim] of the classes `labels` [images]."""
         unique, inverse = np.unique(labels.numpy(), return_inverse=True)
         present = torch.from_numpy(unique)
         positions = torch.from_numpy(inverse)
         features = features.double()
-        rows = torch.full((len(labels),), weight, dtype=torch.float64)
-        counts = torch.zeros(len(present), dtype=torch.float64).index_add_(0, positions, rows)
+        counts = torch.bincount(positions, minlength=len(present)).double()
         sums = torch.zeros(len(present), self.dim, dtype=torch.float64)
-        means = sums.index_add_(0, positions, features, alpha=weight) / counts[:, None]
+        means = sums.index_add_(0, positions, features) / counts[:, None]
         centred = features - means[positions]
-        self.scatter.addmm_(centred.T, centred, alpha=weight)
+        self.scatter.addmm_(centred.T, centred)
         # The scatter of two groups around their common mean (Chan et al., 1979).
         known = self.counts[present]
         total = known + counts
@@ -61,11 +57,6 @@ class Moments:
         self.scatter.addmm_(between.T, between)
         self.means[present] += shift * (counts / total)[:, None]
         self.counts[present] = total
-
-    def remove(self, position: int) -> None:
-        """Forget the mean and the count of a class. The scatter stays: it is a sum over all."""
-        self.counts[position] = 0.0
-        self.means[position] = 0.0
 
     def packed(self, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """The tensors to save. The scatter is symmetric: only its lower half is kept."""
