@@ -17,10 +17,12 @@ from bic.learn.learning import Learning
 from bic.learn.memory import FEATURES, HELD_OUT, MEMORY_TYPES, TRAIN, Memory
 from bic.learn.moments import Moments
 from bic.learn.moved import upgraded
+from bic.learn.recipe import Recipe
 from bic.learn.saved_moments import MOMENTS, moments_files, read_moments
 from bic.model.model import Model
 from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
 from bic.model.version_files import is_versioned
+from bic.settings import checked
 
 MEMORY = "memory.parquet"
 LEARNING = "learning.json"
@@ -100,6 +102,8 @@ def read_learning(content: bytes, place: Path) -> Learning:
         if not isinstance(settings, dict):
             raise TypeError("it holds no settings")
         recorded = upgraded(settings)
+        # As in Plan.of: a setting that was not recorded gets the default of Recipe.
+        recorded["recipe"] = checked(Recipe, recorded.get("recipe"), under="recipe.")
         recorded.setdefault("held_out_limit", None)  # recorded before there was a limit
         return Learning(**recorded)
     except UserError as error:
