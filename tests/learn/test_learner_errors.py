@@ -191,6 +191,16 @@ def test_an_unknown_method_is_refused() -> None:
     assert error.remedy.startswith("did you mean 'bic'?")
 
 
+def test_a_name_that_looks_like_a_known_class_is_refused() -> None:
+    learner = Learner(Learning(recipe="demo", memory=20))
+    learner.learn(zeros(20, 8, 8), ["caf\u00e9", "tea"] * 10)
+    error = refused(lambda: learner.learn(zeros(20, 8, 8), ["cafe\u0301", "milk"] * 10))
+    assert error.problem == (
+        "two classes look like 'caf\u00e9' and differ only in how accents are written"
+    )
+    assert learner.model.classes == ("caf\u00e9", "tea")
+
+
 # Steps that fail
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bic import files
+from bic.class_names import name_problem
 from bic.compute.devices import check_device
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
@@ -260,6 +261,9 @@ class Learner:
         own_labels, names = numbered(image_set, labels, classes)
         new = tuple(name for name in names if name not in set(known))
         self._refuse_retired(names)
+        problem = name_problem((*known, *new))
+        if problem is not None:
+            raise UserError(problem, "use the name that the class was learned with")
         position = {name: number for number, name in enumerate((*known, *new))}
         positions = np.array([position[name] for name in names], dtype=np.int64)
         train = replace(image_set, labels=positions[own_labels])
