@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.foreign_code import ForeignCode
 from support.learners import Array, State, are_equal, arrays_of, toy_learner
 from support.toy import toy_dataset
 
@@ -259,6 +261,26 @@ def test_a_first_step_that_is_stopped_leaves_an_empty_learner(dataset: Dataset) 
     refused(lambda: learner.model)
     learner.learn(*arrays_of(dataset.train, "ab"))
     assert learner.model.classes == ("a", "b")
+
+
+def test_a_first_step_that_is_stopped_leaves_nothing_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = ForeignCode(tmp_path, monkeypatch, num_features=8)
+    monkeypatch.setattr("bic.learn.learner.measured_precision", lambda *_: "float32")
+    recipe = {"name": "photos", "backbone": foreign.backbone, "epochs": 1}
+    learning = Learning(method="bic", recipe=recipe, memory=20, held_out=0.3)
+    pixels = np.random.default_rng(0).integers(0, 40, (20, 8, 8, 3), dtype=np.uint8)
+    learner = Learner(learning)
+    with pytest.raises(StoppedError):
+        learner.learn(pixels, PAIR, save=stop)
+    assert learner.learning == learning
+
+    untroubled = Learner(learning)
+    for other in (learner, untroubled):
+        other.learn(pixels + 200, PAIR)
+    assert learner.model.network.mean.min() > 200
+    assert_same(snapshot(learner), snapshot(untroubled))
 
 
 def test_a_memory_that_turns_out_to_be_too_small_changes_nothing() -> None:

@@ -1,6 +1,7 @@
 """Learner: a model that learns classes in steps. It sees old classes only in its memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -156,37 +157,48 @@ class Learner:
         small.
         """
         step = self._make_step(images, labels, classes, everything, learned_before)
-        if self.learning.precision == "quickest":
-            num_classes = int(step.train.labels.max()) + 1
-            precision = measured_precision(
-                self.learning, step.train, num_classes, self.progress, self.device
+        with self._unchanged_by_failure():
+            if self.learning.precision == "quickest":
+                num_classes = int(step.train.labels.max()) + 1
+                precision = measured_precision(
+                    self.learning, step.train, num_classes, self.progress, self.device
+                )
+                self.learning = self.learning.with_recipe(precision=precision)
+            if self._memory is None:
+                memory = self._empty_memory(step.train.preprocessing)
+            else:
+                memory = self._memory.copy()
+            frozen = None
+            if self.learning.recipe.frozen:
+                everything = None if step.everything is None else self.featured(step.everything)
+                step = replace(self._with_features(step), everything=everything)
+                frozen = self._frozen_network(step.train)
+                complete_features(self.learning, frozen, memory, self.progress)
+            lesson = Lesson(
+                learning=self.learning,
+                step=step,
+                title=title or f"step {step.number}",
+                progress=self.progress,
+                device=self.device,
+                workers=self.workers,
+                resume=resume,
+                save=save,
+                frozen=frozen,
             )
-            self.learning = self.learning.with_recipe(precision=precision)
-        if self._memory is None:
-            memory = self._empty_memory(step.train.preprocessing)
-        else:
-            memory = self._memory.copy()
-        frozen = None
-        if self.learning.recipe.frozen:
-            everything = None if step.everything is None else self.featured(step.everything)
-            step = replace(self._with_features(step), everything=everything)
-            frozen = self._frozen_network(step.train)
-            complete_features(self.learning, frozen, memory, self.progress)
-        lesson = Lesson(
-            learning=self.learning,
-            step=step,
-            title=title or f"step {step.number}",
-            progress=self.progress,
-            device=self.device,
-            workers=self.workers,
-            resume=resume,
-            save=save,
-            frozen=frozen,
-        )
-        model, learned = learn_step(lesson, self._model, memory)
+            model, learned = learn_step(lesson, self._model, memory)
         self._model = model
         self._memory = memory
         return learned
+
+    @contextmanager
+    def _unchanged_by_failure(self) -> Iterator[None]:
+        """If a step fails, undo what it has measured: the precision and a frozen network."""
+        before = self.learning, self._frozen
+        try:
+            yield
+        except BaseException:
+            self.learning, self._frozen = before
+            raise
 
     def featured(
         self, images: ImageSet, *, cache: FeatureCache | None = None, for_training: bool = True
