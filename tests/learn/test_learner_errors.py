@@ -353,6 +353,20 @@ def test_everything_must_have_images_like_the_step() -> None:
     ("settings", "problem"),
     [
         ({"epochs": "x"}, "recipe.epochs must be a valid integer"),
+        ({"epochs": 10**400}, "recipe.epochs must be less than or equal to 1000000"),
+        ({"epochs": 10**6}, "recipe.first_epochs must be less than or equal to 1000000"),
+        (
+            {"recipe": {"name": "fast", "epochs": 0}, "epochs": 3},
+            "recipe.epochs must be greater than or equal to 1, got 0",
+        ),
+        (
+            {"recipe": {"name": "fast", "first_epochs": "x"}, "epochs": 3},
+            "recipe.first_epochs must be a valid integer, got 'x'",
+        ),
+        (
+            {"method": "eeil", "method_settings": {"balanced_epochs": "x"}, "epochs": 3},
+            "method_settings.balanced_epochs must be a valid integer, got 'x'",
+        ),
         ({"recipe": 5}, "recipe must hold settings, got 5"),
         ({"method_settings": [1]}, "method_settings must hold settings"),
         ({"memry": 5}, "did you mean 'memory'"),
