@@ -1,5 +1,7 @@
 """Learning on a frozen backbone: its network, and the features of images and exemplars."""
 
+import numpy as np
+
 from bic.compute.seeding import seeded
 from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet
@@ -10,6 +12,7 @@ from bic.model.frozen_features import FeatureCache, with_features
 from bic.model.model import Model
 from bic.model.network import Network
 from bic.progress import Progress
+from bic.randomness import generator
 
 MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
 
@@ -19,7 +22,9 @@ def frozen_network(learning: Learning, images: ImageSet, device: str) -> Network
     preprocessing = images.preprocessing
     with seeded(learning.seed, "weights", 1):
         model = Model.fresh(learning.recipe.backbone, preprocessing)
-        first, _ = images.take_readable(images.everything[:MEASURED_IMAGES], decode=decode_all)
+        draws = generator(learning.seed, "measure", 1)
+        measured = draws.permutation(len(images))[:MEASURED_IMAGES]
+        first, _ = images.take_readable(np.sort(measured), decode=decode_all)
         model.network.prepare(first)
     return model.to(device).network.freeze()
 
