@@ -124,6 +124,10 @@ class Learner:
         self._memory = self._empty_memory(model.preprocessing)
         self._memory.load_table(memory)
         self._memory.moments = moments
+        known = self._memory.features.views  # those of another length are computed again
+        num_features = model.network.num_features
+        fitting = {key: views for key, views in known.items() if views.shape[1] == num_features}
+        self._memory.features.views = fitting
         if self.method.keeps_exemplars:
             for position in model.active:  # of which some may have no exemplars
                 self._memory.classes.setdefault(position, ClassMemory())
