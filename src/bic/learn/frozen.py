@@ -1,12 +1,10 @@
 """Learning on a frozen backbone: its network, and the features of images and exemplars."""
 
-import numpy as np
-
 from bic.compute.seeding import seeded
-from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet
 from bic.errors import UserError
 from bic.learn.learning import Learning
+from bic.learn.measure import prepare
 from bic.learn.memory import Memory
 from bic.model.frozen_features import FeatureCache, with_features
 from bic.model.model import Model
@@ -14,18 +12,13 @@ from bic.model.network import Network
 from bic.progress import Progress
 from bic.randomness import generator
 
-MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
-
 
 def frozen_network(learning: Learning, images: ImageSet, device: str) -> Network:
     """The network of a new model, before its first step. Its head has no rows."""
     preprocessing = images.preprocessing
     with seeded(learning.seed, "weights", 1):
         model = Model.fresh(learning.recipe.backbone, preprocessing)
-        draws = generator(learning.seed, "measure", 1)
-        measured = draws.permutation(len(images))[:MEASURED_IMAGES]
-        first, _ = images.take_readable(np.sort(measured), decode=decode_all)
-        model.network.prepare(first)
+        prepare(model.network, images, generator(learning.seed, "measure", 1))
     return model.to(device).network.freeze()
 
 
