@@ -11,7 +11,6 @@ that the run continues as if it had never moved.
 
 import argparse
 import io
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -21,10 +20,14 @@ import pyarrow.parquet as pq
 
 from bic import files
 from bic.data.images import Dataset
-from bic.data.open import open_dataset
 from bic.errors import UserError
+from bic.lab.plan import RunConfig
+from bic.lab.run_data import open_for
 from bic.learn.memory import MEMORY_TYPES
 from bic.learn.saved_learner import MEMORY
+from bic.progress import Progress
+from bic.settings import checked
+from bic.store.results import read_config
 
 ROWS = "memory-rows.parquet"  # the memory with a number in place of every image
 
@@ -46,7 +49,10 @@ def numbered(content: bytes, dataset: Dataset) -> bytes:
 def with_images(content: bytes, dataset: Dataset) -> bytes:
     """What `numbered` made, with the images again."""
     table = pq.read_table(io.BytesIO(content))
-    images = [dataset.train.encoded(number) for number in table["row"].to_pylist()]
+    numbers = table["row"].to_pylist()
+    if not set(numbers) <= set(range(len(dataset.train))):
+        raise UserError("the memory names rows that the data does not have", "pack the run again")
+    images = [dataset.train.encoded(number) for number in numbers]
     column = pa.array(images, MEMORY_TYPES["image"])
     return _written(table.drop_columns(["row"]).append_column("image", column))
 
@@ -61,17 +67,25 @@ def carry(source: Path, target: Path, dataset: Dataset) -> None:
     """Copy a run, whose folders of checkpoints are packed or unpacked on the way."""
     if target.exists():
         raise UserError(f"{target} exists", "choose another name")
-    target.mkdir(parents=True)
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.name != ".lock":
-            shutil.copyfile(path, target / path.name)
+    # A memory counts the rows of the data: other data would give it other images.
+    if read_config(source)["plan"].get("fingerprint") != dataset.fingerprint:
+        raise UserError(
+            f"{source} is a run on other data", "give the data that it was started with"
+        )
+    carried = {}
     for folder in sorted((source / "checkpoint").iterdir()):
         contents = files.read_folder(folder)
         if MEMORY in contents:
             contents[ROWS] = numbered(contents.pop(MEMORY), dataset)
         elif ROWS in contents:
             contents[MEMORY] = with_images(contents.pop(ROWS), dataset)
-        files.write_folder(target / "checkpoint" / folder.name, contents)
+        carried[folder.name] = contents
+    target.mkdir(parents=True)
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.name != ".lock":
+            shutil.copyfile(path, target / path.name)
+    for name, contents in carried.items():
+        files.write_folder(target / "checkpoint" / name, contents)
 
 
 def main() -> None:
@@ -81,9 +95,12 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("target", type=Path)
     options = parser.parse_args()
-    name = json.loads((options.source / "config.json").read_text())["asked"]["dataset"]
-    is_path = "/" in name or bool(Path(name).suffix)
-    dataset = open_dataset(str(options.data)) if is_path else open_dataset(name, options.data)
+    config = checked(RunConfig, read_config(options.source)["asked"])
+    data: Path | None = options.data
+    if "/" in config.dataset or Path(config.dataset).suffix:  # a path on the other machine
+        config = config.model_copy(update={"dataset": str(data)})
+        data = None
+    dataset = open_for(config, data, Progress("quiet"))
     carry(options.source, options.target, dataset)
 
 

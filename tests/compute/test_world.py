@@ -56,6 +56,23 @@ def test_every_process_gets_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     assert own_device("cpu") == "cpu"
 
 
+def test_the_own_gpu_is_the_current_one_before_processes_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(("set", device)))
+    monkeypatch.setattr(
+        distributed.dist, "init_process_group", lambda kind, **_: calls.append(("init", kind))
+    )
+    monkeypatch.setattr(distributed.dist, "barrier", lambda: None)
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    for device in ("cuda:1", "cpu"):
+        with joined(device):
+            pass
+    assert calls == [("set", "cuda:1"), ("init", "nccl"), ("init", "gloo")]
+
+
 def test_differences_between_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"data": "abc", "version": "1"}
     refuse_differences(facts)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.foreign_code import ForeignCode
 from support.frozen import PREPROCESSING, Array, counted_images, frozen_learning, squares
 from support.learners import are_equal
 from support.pictures import png
@@ -17,8 +18,11 @@ from support.pictures import png
 from bic import ImageSet, Learner, Learning, Model
 from bic.data.images import array_set
 from bic.errors import UserError
+from bic.learn.frozen import frozen_network
 from bic.learn.lesson import Checkpoint
+from bic.learn.measure import prepare
 from bic.learn.methods import METHODS
+from bic.model.network import Network
 from bic.model.saved import tensors
 
 # Colours are so easy that no held-out image is near the border between classes.
@@ -196,3 +200,26 @@ def test_a_frozen_model_without_its_backbone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model" / "backbone.safetensors").unlink()
     with pytest.raises(UserError, match="is not complete"):
         Model.load(tmp_path / "model")
+
+
+def test_a_network_is_measured_on_images_of_all_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = ForeignCode(tmp_path, monkeypatch, num_features=8)
+    monkeypatch.setattr("bic.learn.measure.MEASURED_IMAGES", 100)
+    recipe = {"name": "photos", "backbone": foreign.backbone}
+    values = np.repeat(np.array([0, 200], dtype=np.uint8), 200)  # sorted by class, as in folders
+    images = array_set(np.broadcast_to(values[:, None, None, None], (400, 8, 8, 3)), values // 200)
+    network = frozen_network(Learning(recipe=recipe), images, "cpu")
+    # About half of the 100 images are drawn from each class; five standard deviations are 22.
+    assert abs(float(network.mean[0]) - 100) < 44
+
+
+def test_no_image_is_decoded_for_a_network_that_measures_nothing() -> None:
+    labels = np.zeros(1, dtype=np.int64)
+    images = ImageSet(labels=labels, preprocessing=PREPROCESSING, files=[b"broken"])
+    network = Network("lite0", channels=3, image_size=32)
+    prepare(network, images, np.random.default_rng(0))
+    assert network.mean.tolist() == pytest.approx([127.5] * 3, rel=0.2)
+    with pytest.raises(UserError, match="not an image"):
+        prepare(Network("fast", channels=3, image_size=32), images, np.random.default_rng(0))

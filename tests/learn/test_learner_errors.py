@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.foreign_code import ForeignCode
 from support.learners import Array, State, are_equal, arrays_of, toy_learner
 from support.toy import toy_dataset
 
@@ -191,6 +193,16 @@ def test_an_unknown_method_is_refused() -> None:
     assert error.remedy.startswith("did you mean 'bic'?")
 
 
+def test_a_name_that_looks_like_a_known_class_is_refused() -> None:
+    learner = Learner(Learning(recipe="demo", memory=20))
+    learner.learn(zeros(20, 8, 8), ["caf\u00e9", "tea"] * 10)
+    error = refused(lambda: learner.learn(zeros(20, 8, 8), ["cafe\u0301", "milk"] * 10))
+    assert error.problem == (
+        "two classes look like 'caf\u00e9' and differ only in how accents are written"
+    )
+    assert learner.model.classes == ("caf\u00e9", "tea")
+
+
 # Steps that fail
 
 
@@ -249,6 +261,26 @@ def test_a_first_step_that_is_stopped_leaves_an_empty_learner(dataset: Dataset) 
     refused(lambda: learner.model)
     learner.learn(*arrays_of(dataset.train, "ab"))
     assert learner.model.classes == ("a", "b")
+
+
+def test_a_first_step_that_is_stopped_leaves_nothing_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = ForeignCode(tmp_path, monkeypatch, num_features=8)
+    monkeypatch.setattr("bic.learn.learner.measured_precision", lambda *_: "float32")
+    recipe = {"name": "photos", "backbone": foreign.backbone, "epochs": 1}
+    learning = Learning(method="bic", recipe=recipe, memory=20, held_out=0.3)
+    pixels = np.random.default_rng(0).integers(0, 40, (20, 8, 8, 3), dtype=np.uint8)
+    learner = Learner(learning)
+    with pytest.raises(StoppedError):
+        learner.learn(pixels, PAIR, save=stop)
+    assert learner.learning == learning
+
+    untroubled = Learner(learning)
+    for other in (learner, untroubled):
+        other.learn(pixels + 200, PAIR)
+    assert learner.model.network.mean.min() > 200
+    assert_same(snapshot(learner), snapshot(untroubled))
 
 
 def test_a_memory_that_turns_out_to_be_too_small_changes_nothing() -> None:
@@ -321,6 +353,20 @@ def test_everything_must_have_images_like_the_step() -> None:
     ("settings", "problem"),
     [
         ({"epochs": "x"}, "recipe.epochs must be a valid integer"),
+        ({"epochs": 10**400}, "recipe.epochs must be less than or equal to 1000000"),
+        ({"epochs": 10**6}, "recipe.first_epochs must be less than or equal to 1000000"),
+        (
+            {"recipe": {"name": "fast", "epochs": 0}, "epochs": 3},
+            "recipe.epochs must be greater than or equal to 1, got 0",
+        ),
+        (
+            {"recipe": {"name": "fast", "first_epochs": "x"}, "epochs": 3},
+            "recipe.first_epochs must be a valid integer, got 'x'",
+        ),
+        (
+            {"method": "eeil", "method_settings": {"balanced_epochs": "x"}, "epochs": 3},
+            "method_settings.balanced_epochs must be a valid integer, got 'x'",
+        ),
         ({"recipe": 5}, "recipe must hold settings, got 5"),
         ({"method_settings": [1]}, "method_settings must hold settings"),
         ({"memry": 5}, "did you mean 'memory'"),

@@ -1,10 +1,15 @@
 """The exact head agrees with scikit-learn's ridge regression, and treats classes equally."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from bic.learn.exact_head import MATRICES
 from bic.learn.moments import Moments
 from bic.learn.ridge import PENALTIES, SCALE, Regression, best_of
 from bic.model.calibrate import fit_temperature
@@ -138,3 +143,38 @@ def test_the_scale_is_the_same_for_few_and_for_many_held_out_images(num_images: 
     temperature = fit_temperature(held_out @ weight.T.float() + bias.float(), own)
     head = regression.chosen_head(held_out, own, 0.1)
     np.testing.assert_allclose(head.weight * temperature, weight, rtol=1e-4, atol=1e-5)
+
+
+# Prints how many matrices in double precision exist at once while a head learns and is solved.
+PEAK = """
+import copy, torch
+from pathlib import Path
+from bic.learn.moments import Moments
+from bic.learn.ridge import Regression
+
+def solve(dim):
+    features = torch.randn(50, dim, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(50) % 5
+    moments = Moments.empty(dim)
+    moments.grow(5)
+    moments.add(features, labels)
+    learned = copy.deepcopy(moments)  # the memory of the step before stays until this one ends
+    learned.add(features, labels)
+    Regression(learned, range(5)).chosen_head(features, labels, None)
+
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+torch.set_num_threads(1)
+solve(300)  # what the libraries take once
+before = peak()
+solve(2500)
+print((peak() - before) / (8 * 2500**2))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says it")
+def test_a_head_takes_as_much_memory_as_is_checked_before() -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(MATRICES, abs=1)

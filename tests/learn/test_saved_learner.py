@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,18 @@ import pytest
 from support.learners import toy_learner
 from support.toy import toy_dataset
 
-from bic import Learner, Learning, Model, RunConfig, UserError, run
+from bic import (
+    RECIPES,
+    BiCClassifier,
+    Learner,
+    Learning,
+    Model,
+    RunConfig,
+    UserError,
+    open_model,
+    run,
+)
+from bic.learn.saved_learner import read_learning
 from bic.model.saved import tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore::bic.HeldOutWarning")
@@ -80,3 +92,39 @@ def test_settings_that_name_another_backbone_are_refused(tmp_path: Path) -> None
     learner.save(tmp_path / "evil")
     with pytest.raises(UserError, match="another backbone"):
         Learner.load(tmp_path / "evil")
+
+
+def test_a_recipe_of_ones_own_is_saved_and_loaded(tmp_path: Path) -> None:
+    recipe = RECIPES["demo"].model_copy(update={"name": "mine", "batch_size": 7})
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+
+    learner = Learner(Learning(recipe=recipe, memory=20))
+    learner.learn(images[:20], ["a", "b"] * 10)
+    learner.save(tmp_path / "learner")
+    assert Learner.load(tmp_path / "learner").learning == learner.learning
+
+    classifier = BiCClassifier(recipe=recipe, memory=20).fit(images, ["a", "b"] * 20)
+    loaded = pickle.loads(pickle.dumps(classifier))
+    assert loaded.learner_.learning == classifier.learner_.learning
+
+    folder = open_model(tmp_path / "folder", recipe=recipe, memory=20)
+    folder.learn(images[:20], ["a", "b"] * 10)
+    folder.learn(images[20:], ["c", "d"] * 10)
+    assert folder.model.classes == ("a", "b", "c", "d")
+    other = open_model(tmp_path / "folder", recipe=recipe.model_copy(update={"batch_size": 8}))
+    with pytest.raises(UserError, match=r"was created with recipe\.batch_size 7, got 8"):
+        other.learn(images[:20], ["e", "f"] * 10)
+
+
+def test_settings_that_were_not_recorded_have_their_first_values() -> None:
+    characters = Learning(recipe="characters").model_dump(mode="json")
+    del characters["recipe"]["optimiser"]["undo_lambda"]
+    del characters["method_settings"]["corrected_teacher"]
+    read = read_learning(json.dumps(characters).encode(), Path("old"))
+    assert not read.recipe.optimiser.undo_lambda
+    assert read.method_settings.model_dump()["corrected_teacher"]
+
+    best = Learning(recipe="best", method="bic").model_dump(mode="json")
+    del best["method_settings"]
+    read = read_learning(json.dumps(best).encode(), Path("old"))
+    assert read.method_settings.model_dump() == {"previous_share": 0.0}

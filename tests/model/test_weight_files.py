@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ def test_operations_give_the_logits_of_the_model(kind: str, tmp_path: Path) -> N
     torch.testing.assert_close(logits, model.logits(images)[1], rtol=1e-4, atol=1e-4)
     assert config["labels"] == list(CLASSES)
     assert (config["retired"], config["temperature"]) == ([2], 1.5)
+    assert config["preprocessing"] == asdict(model.preprocessing)
     assert "network.head.weight" in weights or kind in ("nearest mean", "retrained", "ridge")
 
 

@@ -282,7 +282,7 @@ def test_settings_that_name_foreign_code_are_not_used(
     settings["recipe"]["backbone"] = foreign_code.backbone
     changed = store(model.path, json.dumps(settings).encode(), ".json")
     change_version(model.path, lambda version: version["files"].update({"learning.json": changed}))
-    with pytest.raises(UserError, match="it has another backbone than the settings"):
+    with pytest.raises(UserError, match="its settings name another backbone than its model"):
         learn(model, "e", announce=print)
     assert not foreign_code.was_imported
 

@@ -49,6 +49,18 @@ def test_a_model_is_learned_in_lessons_and_predicts_the_same_when_it_is_opened_a
     assert model.check().damages == ()
 
 
+def test_a_learner_whose_memory_lacks_a_class_is_taken_over(tmp_path: Path) -> None:
+    learner = Learner(Learning(method="ridge", recipe="demo", memory=0, held_out_limit=1))
+    learner.learn(*images_of("ab"))
+    counts = [learner.memory.classes[position].num_images for position in (0, 1)]
+    assert sorted(counts) == [0, 1]
+    learner.save(tmp_path / "m")
+    model = open_model(tmp_path / "m")
+    model.learn(*images_of("cd"))
+    assert model.model.classes == ("a", "b", "c", "d")
+    assert model.check().damages == ()
+
+
 def test_a_rollback_can_learn_on(tmp_path: Path) -> None:
     model = taught(tmp_path / "m", "ab", "cd", "ef")
     straight = taught(tmp_path / "n", "ab", "ef")

@@ -1,10 +1,12 @@
 """A run that is killed at any instant continues, and ends bit for bit like an undisturbed run."""
 
 import hashlib
+import io
 import json
 import multiprocessing
 import os
 import random
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import load_digits
+from support.toy import toy_dataset
 
 from bic import Learner, RunConfig, UserError, run
 from bic.learn.lesson import Checkpoint
@@ -184,5 +189,26 @@ def test_run_is_carried_to_another_machine_without_its_images(
     assert not list((tmp_path / "packed").rglob("memory.parquet"))
     for path in (tmp_path / "packed").rglob("*.parquet"):
         assert b"PNG" not in path.read_bytes()
+    order = np.arange(1500)[::-1]
+    turned = {"x_train": pixels[:1500][order], "y_train": labels[:1500][order]}
+    np.savez(tmp_path / "turned.npz", x_test=pixels[1500:], y_test=labels[1500:], **turned)
+    command = [sys.executable, SCRIPT, "unpack", "packed", "turned.npz", "wrong"]
+    refused = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("packed is a run on other data; give the data")
+    assert not (tmp_path / "wrong").exists()
+
     run(config, tmp_path / "carried")
     assert outcome(tmp_path / "carried") == outcome(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("row", [-1, 144, None])
+def test_a_carried_memory_with_rows_that_the_data_lacks_is_refused(row: int | None) -> None:
+    carry_run = runpy.run_path(str(SCRIPT))
+    dataset = toy_dataset(0.8)
+    assert len(dataset.train) == 144
+    out = io.BytesIO()
+    table = {"class": [0], "part": ["train"], "rank": [0], "row": pa.array([row], pa.int64())}
+    pq.write_table(pa.table(table), out)
+    with pytest.raises(UserError, match="rows that the data does not have"):
+        carry_run["with_images"](out.getvalue(), dataset)

@@ -65,6 +65,8 @@ def joined(device: str) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield world()
         return
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)  # NCCL exchanges objects on the current device
     dist.init_process_group("gloo" if device == "cpu" else "nccl", timeout=TIMEOUT)
     previous_handler = signal.signal(signal.SIGTERM, _on_sigterm)
     try:

@@ -61,7 +61,12 @@ def decode_with(
 ) -> tuple[Tensor, list[int]]:
     """As `decode_files`, but `fill` does the decoding, for example in other processes."""
     if preprocessing.size is None:
-        images = torch.stack([_decoded(file, preprocessing) for file in files])
+        decoded = [_decoded(file, preprocessing) for file in files]
+        for file, picture in zip(files, decoded, strict=True):
+            if picture.shape != decoded[0].shape:
+                shapes = f"{list(picture.shape)}, and another is {list(decoded[0].shape)}"
+                raise broken_image(f"{name_of(file)} (it is {shapes})")
+        images = torch.stack(decoded)
         layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
         return images.contiguous(memory_format=layout), list(range(len(files)))
     shape = (len(files), preprocessing.size, preprocessing.size, preprocessing.channels)

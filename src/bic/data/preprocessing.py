@@ -66,7 +66,10 @@ class Preprocessing:
     def _from_npy(self, encoded: bytes) -> Tensor:
         """An array that `encode` saved, because it is no image that PNG can hold."""
         array = np.load(io.BytesIO(encoded), allow_pickle=False)
-        if array.dtype not in (np.float32, np.uint8) or array.shape[:1] != (self.channels,):
+        is_ours = array.dtype in (np.float32, np.uint8) and array.shape[:1] == (self.channels,)
+        if self.size is None:  # a vector, or an image in its own size
+            is_ours = is_ours and array.ndim == (1 if array.dtype == np.float32 else 3)
+        if not is_ours:
             raise ValueError(f"it is an array {array.dtype} {list(array.shape)}")
         if not np.isfinite(array).all():
             raise ValueError("it holds NaN or infinity")

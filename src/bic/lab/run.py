@@ -185,7 +185,7 @@ def _learn_all(
     for step_result in steps:
         check_predictions(folder.path, step_result)
     if learner.learning.recipe.frozen:
-        dataset = with_features(learner, dataset)
+        dataset = with_features(learner, dataset, order[: protocol.step_sizes[0]])
     num_steps = len(protocol.step_sizes)
     every_step = protocol_steps(
         dataset,

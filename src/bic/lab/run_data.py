@@ -1,5 +1,6 @@
 """The data of a run, in the form that its recipe needs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,9 +41,12 @@ def open_for(config: RunConfig, data: Path | str | Dataset | None, progress: Pro
     return replace(dataset, train=train, test=fitted(dataset.test, wanted))
 
 
-def with_features(learner: Learner, dataset: Dataset) -> Dataset:
-    """The data with the features of the frozen backbone, which the user's cache keeps."""
-    fingerprint = learner.fingerprint(dataset.train)
+def with_features(learner: Learner, dataset: Dataset, first_classes: Sequence[int]) -> Dataset:
+    """The data with the features of the frozen backbone, which the user's cache keeps.
+
+    Normalisation is measured on the images of the first step, whose classes are `first_classes`.
+    """
+    fingerprint = learner.fingerprint(dataset.train.of_classes(first_classes))
     cache = FeatureFolder(user_cache(), fingerprint, learner.progress, max_bytes=MAX_BYTES)
     train = learner.featured(dataset.train, cache=cache)
     test = learner.featured(dataset.test, cache=cache, for_training=False)

@@ -20,7 +20,7 @@ from bic.model.model import Model
 from bic.model.random_features import RandomFeatures
 
 ROWS = 4096  # features that are expanded at a time
-MATRICES = 4  # in double precision that exist at once while a head is solved
+MATRICES = 6  # in double precision that exist at once while a head is solved
 # Images that the penalty is chosen on, so that the choice costs the same for any number of classes.
 # In seven of nine trials, 1,000 images chose the same one; in two, the next larger one.
 MAX_HELD_OUT = 500

@@ -1,17 +1,16 @@
 """Learning on a frozen backbone: its network, and the features of images and exemplars."""
 
 from bic.compute.seeding import seeded
-from bic.data.decode_pool import decode_all
 from bic.data.images import ImageSet
 from bic.errors import UserError
 from bic.learn.learning import Learning
+from bic.learn.measure import prepare
 from bic.learn.memory import Memory
 from bic.model.frozen_features import FeatureCache, with_features
 from bic.model.model import Model
 from bic.model.network import Network
 from bic.progress import Progress
-
-MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
+from bic.randomness import generator
 
 
 def frozen_network(learning: Learning, images: ImageSet, device: str) -> Network:
@@ -19,8 +18,7 @@ def frozen_network(learning: Learning, images: ImageSet, device: str) -> Network
     preprocessing = images.preprocessing
     with seeded(learning.seed, "weights", 1):
         model = Model.fresh(learning.recipe.backbone, preprocessing)
-        first, _ = images.take_readable(images.everything[:MEASURED_IMAGES], decode=decode_all)
-        model.network.prepare(first)
+        prepare(model.network, images, generator(learning.seed, "measure", 1))
     return model.to(device).network.freeze()
 
 

@@ -1,6 +1,7 @@
 """Learner: a model that learns classes in steps. It sees old classes only in its memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bic import files
+from bic.class_names import name_problem
 from bic.compute.devices import check_device
 from bic.data.decode_pool import decode_all
 from bic.data.fitting import holds_vectors
@@ -122,6 +124,10 @@ class Learner:
         self._memory = self._empty_memory(model.preprocessing)
         self._memory.load_table(memory)
         self._memory.moments = moments
+        known = self._memory.features.views  # those of another length are computed again
+        num_features = model.network.num_features
+        fitting = {key: views for key, views in known.items() if views.shape[1] == num_features}
+        self._memory.features.views = fitting
         if self.method.keeps_exemplars:
             for position in model.active:  # of which some may have no exemplars
                 self._memory.classes.setdefault(position, ClassMemory())
@@ -155,37 +161,48 @@ class Learner:
         small.
         """
         step = self._make_step(images, labels, classes, everything, learned_before)
-        if self.learning.precision == "quickest":
-            num_classes = int(step.train.labels.max()) + 1
-            precision = measured_precision(
-                self.learning, step.train, num_classes, self.progress, self.device
+        with self._unchanged_by_failure():
+            if self.learning.precision == "quickest":
+                num_classes = int(step.train.labels.max()) + 1
+                precision = measured_precision(
+                    self.learning, step.train, num_classes, self.progress, self.device
+                )
+                self.learning = self.learning.with_recipe(precision=precision)
+            if self._memory is None:
+                memory = self._empty_memory(step.train.preprocessing)
+            else:
+                memory = self._memory.copy()
+            frozen = None
+            if self.learning.recipe.frozen:
+                everything = None if step.everything is None else self.featured(step.everything)
+                step = replace(self._with_features(step), everything=everything)
+                frozen = self._frozen_network(step.train)
+                complete_features(self.learning, frozen, memory, self.progress)
+            lesson = Lesson(
+                learning=self.learning,
+                step=step,
+                title=title or f"step {step.number}",
+                progress=self.progress,
+                device=self.device,
+                workers=self.workers,
+                resume=resume,
+                save=save,
+                frozen=frozen,
             )
-            self.learning = self.learning.with_recipe(precision=precision)
-        if self._memory is None:
-            memory = self._empty_memory(step.train.preprocessing)
-        else:
-            memory = self._memory.copy()
-        frozen = None
-        if self.learning.recipe.frozen:
-            everything = None if step.everything is None else self.featured(step.everything)
-            step = replace(self._with_features(step), everything=everything)
-            frozen = self._frozen_network(step.train)
-            complete_features(self.learning, frozen, memory, self.progress)
-        lesson = Lesson(
-            learning=self.learning,
-            step=step,
-            title=title or f"step {step.number}",
-            progress=self.progress,
-            device=self.device,
-            workers=self.workers,
-            resume=resume,
-            save=save,
-            frozen=frozen,
-        )
-        model, learned = learn_step(lesson, self._model, memory)
+            model, learned = learn_step(lesson, self._model, memory)
         self._model = model
         self._memory = memory
         return learned
+
+    @contextmanager
+    def _unchanged_by_failure(self) -> Iterator[None]:
+        """If a step fails, undo what it has measured: the precision and a frozen network."""
+        before = self.learning, self._frozen
+        try:
+            yield
+        except BaseException:
+            self.learning, self._frozen = before
+            raise
 
     def featured(
         self, images: ImageSet, *, cache: FeatureCache | None = None, for_training: bool = True
@@ -261,6 +278,9 @@ class Learner:
         known_names = set(known)
         new = tuple(name for name in names if name not in known_names)
         self._refuse_retired(names)
+        problem = name_problem((*known, *new))
+        if problem is not None:
+            raise UserError(problem, "use the name that the class was learned with")
         position = {name: number for number, name in enumerate((*known, *new))}
         positions = np.array([position[name] for name in names], dtype=np.int64)
         train = replace(image_set, labels=positions[own_labels])

@@ -13,7 +13,7 @@ from bic.learn.moved import refuse_moved
 from bic.learn.recipe import Recipe
 from bic.learn.recipes import RECIPES
 from bic.model.pretrained import is_pretrained
-from bic.settings import Settings, checked, known_paths, one_sentence
+from bic.settings import Kind, Settings, checked, known_paths, one_sentence
 
 DEFAULT_METHOD = "bic-means"
 PUBLISHED_CLASSES = 100  # that a rate in the `changes_to` of a method with `rate_per_class` is for
@@ -151,17 +151,33 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
         refuse_moved(asked, "recipe.", known_paths(Recipe, "recipe."))
         chosen, brought = recipe_for(method, asked, values.get("num_classes"))
         own = merged(brought, own)
-    epochs = short["epochs"]
-    if isinstance(epochs, int):
-        for settings, name in ((chosen, "first_epochs"), (own, "balanced_epochs")):
-            if settings.get(name):
-                settings[name] = max(1, round(settings[name] * epochs / chosen["epochs"]))
+    epochs = short.pop("epochs")
     chosen |= {name: value for name, value in short.items() if value is not None}
     if tune:
         chosen["frozen"] = False
-    values["recipe"] = checked(Recipe, chosen, under="recipe.")
-    values["method_settings"] = checked(method.settings, own, under="method_settings.")
+    checked_recipe = checked(Recipe, chosen, under="recipe.")
+    checked_own = checked(method.settings, own, under="method_settings.")
+    if epochs is not None:
+        before = checked_recipe.epochs
+        checked_recipe = checked(
+            Recipe, {**checked_recipe.model_dump(), "epochs": epochs}, under="recipe."
+        )
+        share = (checked_recipe.epochs, before)
+        checked_recipe = _scaled(checked_recipe, "first_epochs", share, under="recipe.")
+        checked_own = _scaled(checked_own, "balanced_epochs", share, under="method_settings.")
+    values["recipe"] = checked_recipe
+    values["method_settings"] = checked_own
     return values
+
+
+def _scaled(settings: Kind, name: str, share: tuple[int, int], *, under: str) -> Kind:
+    """The settings with a number of epochs, if they have it, that is multiplied by a fraction."""
+    found = getattr(settings, name, None)
+    if not found:
+        return settings
+    now, before = share
+    scaled = max(1, round(found * now / before))
+    return checked(type(settings), {**settings.model_dump(), name: scaled}, under=under)
 
 
 def default_method(recipe: str | Mapping[str, Any] | Recipe, *, tune: bool) -> str:

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bic import files
+from bic.errors import UserError
 from bic.learn.moments import Moments
 from bic.model.calibrate import fit_temperature
 
@@ -59,7 +61,7 @@ class Regression:
         """The weights [active, dim] and biases [active] of the regression, times SCALE."""
         matrix = self.matrix.clone()
         matrix.diagonal().add_(penalty * self.size)
-        factor = torch.linalg.cholesky(matrix)
+        factor = _cholesky(matrix)
         targets = self.targets.T * (SCALE / len(self.active))
         weight = torch.cholesky_solve(targets, factor).T
         bias = SCALE / len(self.active) - weight @ self.mean
@@ -119,12 +121,22 @@ class _Trial:
     def logits(self, penalty: float) -> Tensor:
         """Logits [images, active classes], as the head of this penalty gives them."""
         torch.add(self.diagonal, penalty * self.size, out=self.matrix.diagonal())
-        factor = torch.linalg.cholesky(self.matrix)
+        factor = _cholesky(self.matrix)
         if len(self.images) < len(self.targets):
             products = torch.cholesky_solve(self.images.T, factor).T @ self.targets.T
         else:
             products = self.images @ torch.cholesky_solve(self.targets.T, factor)
         return products.add_(1.0).mul_(SCALE / len(self.targets))
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """The lower factor. Raises UserError for a matrix that no images can have."""
+    factor: Tensor
+    factor, failure = torch.linalg.cholesky_ex(matrix)
+    if failure:
+        problem = "the head cannot be solved, because its moments are not those of images"
+        raise UserError(problem, files.AGAIN)
+    return factor
 
 
 def best_of(values: Sequence[float], loss: Callable[[float], float]) -> float:

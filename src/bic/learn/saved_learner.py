@@ -15,12 +15,16 @@ from bic.errors import UserError
 from bic.foreign_files import parse_json
 from bic.learn.learning import Learning
 from bic.learn.memory import FEATURES, HELD_OUT, MEMORY_TYPES, TRAIN, Memory
+from bic.learn.methods import find_method
 from bic.learn.moments import Moments
 from bic.learn.moved import upgraded
+from bic.learn.recipe import Recipe
 from bic.learn.saved_moments import MOMENTS, moments_files, read_moments
+from bic.model.answers import RidgeHead
 from bic.model.model import Model
 from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, find_model_folder, model_files, model_of
 from bic.model.version_files import is_versioned
+from bic.settings import checked
 
 MEMORY = "memory.parquet"
 LEARNING = "learning.json"
@@ -86,11 +90,23 @@ def learner_parts(
     """
     model = model_of(contents, place, trust=trust)
     learning = read_learning(contents[LEARNING], place)
-    if learning.recipe.backbone != model.backbone:
-        reason = "its settings name another backbone than its model"
+    reason = misfit(learning, model)
+    if reason is not None:
         raise UserError(f"{place} is damaged ({reason})", files.AGAIN)
     table = read_memory(contents[MEMORY], len(model.classes), place)
     return learning, model, table, read_moments(contents.get(MOMENTS), model, place)
+
+
+def misfit(learning: Learning, model: Model) -> str | None:
+    """Why the model cannot have been learned with these settings, or None."""
+    if learning.recipe.backbone != model.backbone:
+        return "its settings name another backbone than its model"
+    if learning.recipe.frozen != model.network.frozen:
+        return "its settings and its model disagree on whether the backbone is frozen"
+    # The network of an exact head is never trained to classify, and other answers need moments.
+    if (find_method(learning.method).answer == "ridge") != isinstance(model.answer, RidgeHead):
+        return "its settings name another method than that of its model"
+    return None
 
 
 def read_learning(content: bytes, place: Path) -> Learning:
@@ -100,6 +116,8 @@ def read_learning(content: bytes, place: Path) -> Learning:
         if not isinstance(settings, dict):
             raise TypeError("it holds no settings")
         recorded = upgraded(settings)
+        # As in Plan.of: a setting that was not recorded gets the default of Recipe.
+        recorded["recipe"] = checked(Recipe, recorded.get("recipe", {}), under="recipe.")
         recorded.setdefault("held_out_limit", None)  # recorded before there was a limit
         return Learning(**recorded)
     except UserError as error:

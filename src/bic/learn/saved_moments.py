@@ -42,6 +42,8 @@ def parse_moments(content: bytes | None, model: Model) -> Moments | None:
     tensors = read_tensors(content)
     refuse_odd_numbers(tensors)
     moments = Moments.unpacked(tensors, model.answer.expansion.dim, len(model.classes))
+    if (moments.scatter.diagonal() < 0).any():
+        raise ValueError("a sum of squares is negative")
     if not (moments.counts[torch.tensor(model.active)] > 0).all():
         raise ValueError("a class has no images")
     return moments

@@ -11,6 +11,7 @@ from bic.data.images import ImageSet, join
 from bic.learn.exemplars import rank
 from bic.learn.lesson import Lesson, Tensors
 from bic.learn.losses import Losses, old_class_weight
+from bic.learn.measure import prepare
 from bic.learn.memory import Memory
 from bic.learn.recipe import Recipe
 from bic.learn.teacher import Teacher
@@ -19,7 +20,6 @@ from bic.model.model import Model
 
 STAGE1 = "stage 1"
 BALANCED = "balanced fine-tuning"
-MEASURED_IMAGES = 5000  # used to measure normalisation and whitening
 
 
 def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
@@ -32,9 +32,7 @@ def grown(lesson: Lesson, before: Model | None, train: ImageSet) -> Model:
             model = Model(network, lesson.learning.recipe.backbone, train.preprocessing)
         elif before is None or lesson.method.starts_afresh:
             model = Model.fresh(lesson.learning.recipe.backbone, train.preprocessing)
-            measured = lesson.draws("measure").permutation(len(train))[:MEASURED_IMAGES]
-            images, _ = train.take_readable(np.sort(measured), decode=decode_all)
-            model.network.prepare(images)
+            prepare(model.network, train, lesson.draws("measure"))
         else:
             network = before.network.copied()
             model = Model(network, before.backbone, before.preprocessing)

@@ -153,19 +153,21 @@ class Model:
         The threshold is the one that wrongly rejects this share of the held-out images. Raises
         UserError for images that cannot be read or do not fit the model.
         """
-        if reject is None:
-            best = self.predict_logits(images).argmax(axis=1)
-            return [self.classes[position] for position in best]
-        threshold = self.threshold(reject)
+        threshold = None if reject is None else self.threshold(reject)
         image_set = as_model_input(images, self.preprocessing)
         answers: list[str | None] = [None] * len(image_set)
         with decoding(default_processes("cpu") if image_set.is_decoded else 0):
             for pixels, indices in plain_batches(image_set, num_outputs=len(self.classes)):
-                judged = self.judged(pixels)
-                best = judged.final.argmax(dim=1).tolist()
-                certain = judged.certainty.tolist()
-                for index, position, value in zip(indices.tolist(), best, certain, strict=True):
-                    if value >= threshold:
+                if threshold is None:
+                    final = self.logits(pixels)[1]
+                    is_known = [True] * len(final)
+                else:
+                    judged = self.judged(pixels)
+                    final = judged.final
+                    is_known = [value >= threshold for value in judged.certainty.tolist()]
+                best = final.argmax(dim=1).tolist()
+                for index, position, known in zip(indices.tolist(), best, is_known, strict=True):
+                    if known:
                         answers[index] = self.classes[position]
         return answers
 

@@ -144,16 +144,27 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         return self.head.weight.device
 
-    def prepare(self, images: Tensor) -> None:
+    @property
+    def measures_images(self) -> bool:
+        """Whether `prepare` needs images. A pretrained backbone knows what its images are like."""
+        return self._pretrained is None
+
+    @property
+    def _pretrained(self) -> Pretrained | None:
+        known = getattr(self._members()[0], "pretrained", None)
+        return known if isinstance(known, Pretrained) else None
+
+    def prepare(self, images: Tensor | None) -> None:
         """Measure normalisation and whitening on images of the first step. Both stay fixed.
 
-        A pretrained backbone knows the mean and the std of its images. They are not measured.
+        For a pretrained backbone nothing is measured, and no images are needed.
         """
-        known = getattr(self._members()[0], "pretrained", None)
-        if isinstance(known, Pretrained):
+        known = self._pretrained
+        if known is not None:
             self.mean.copy_(torch.tensor(known.mean))
             self.std.copy_(torch.tensor(known.std))
             return
+        assert images is not None
         values = images.double()
         dims = [dim for dim in range(images.ndim) if dim != 1]
         self.mean.copy_(values.mean(dims))

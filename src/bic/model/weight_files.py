@@ -98,6 +98,7 @@ def _config(model: Model, program: ExportedProgram) -> dict[str, Any]:
             "channels": preprocessing.channels,
             "size": preprocessing.size,
             "resize": preprocessing.resize,
+            "bicubic": preprocessing.bicubic,
         },
         "operations": _operations(program, str(output)),
         "output": str(output),

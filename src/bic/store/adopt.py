@@ -70,7 +70,7 @@ def adopt(folder: Path, keep: int, progress: Progress, *, trust: bool) -> Root:
                 kept=len(kept.train),
                 held_out=len(kept.held_out),
                 accuracy=judgement.classes.get(position),
-                memory=stored[position],
+                memory=stored.get(position),  # a class without exemplars has no file
             )
             digests += [digest(image) for image in (*kept.train, *kept.held_out)]
             labels += [position] * kept.num_images

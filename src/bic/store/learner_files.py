@@ -15,7 +15,7 @@ from bic.learn.learner import Learner
 from bic.learn.learning import Learning
 from bic.learn.memory import Memory
 from bic.learn.moments import Moments
-from bic.learn.saved_learner import LEARNING, parse_memory, read_learning, write_memory
+from bic.learn.saved_learner import LEARNING, misfit, parse_memory, read_learning, write_memory
 from bic.learn.saved_moments import MOMENTS, parse_moments
 from bic.model.model import Model
 from bic.model.saved import BACKBONE, DESCRIPTION, WEIGHTS, description, model_of, tensors_by_file
@@ -76,8 +76,9 @@ def load_learner(folder: Path, version: Version, learner: Learner, *, trust: boo
     names = tuple(record.name for record in version.classes)
     if (model.classes, model.retired) != (names, retired):
         raise DamagedError(described, "it has other classes than its version")
-    if model.backbone != learner.learning.recipe.backbone:
-        raise DamagedError(described, "it has another backbone than the settings")
+    reason = misfit(learner.learning, model)
+    if reason is not None:
+        raise DamagedError(described, reason)
     with ThreadPoolExecutor(1) as pool:  # moments are large, and memories have many small files
         moments = pool.submit(_load_moments, folder, version, model)
         tables = [Memory(learner.learning.memory, 0.0, model.preprocessing).to_table()]

@@ -100,13 +100,22 @@ def refuse_changes(asked: Mapping[str, Any], learning: Learning, folder: Path) -
         if name == "memory":
             value = checked(Learning, {"memory": value, "method": learning.method}).memory
         if name == "recipe":
-            table = {"name": value} if isinstance(value, str) else dict(value)
+            table = {"name": value} if isinstance(value, str) else _asked_settings(value)
             name, recorded, value = _differing(recorded.model_dump(), table)
         if value != recorded:
             raise UserError(
                 f"{folder} was created with {name} {_in_words(recorded)}, got {_in_words(value)}",
                 f"leave out {name.join('{}')}, or create another model",
             )
+
+
+def _asked_settings(recipe: Mapping[str, Any] | Recipe) -> dict[str, Any]:
+    """The settings that a recipe asks for, without those that a Recipe leaves open."""
+    if not isinstance(recipe, Recipe):
+        return dict(recipe)
+    left_open = [("image_size", None), ("precision", "quickest")]
+    settings = recipe.model_dump()
+    return {name: value for name, value in settings.items() if (name, value) not in left_open}
 
 
 def _differing(recorded: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, Any, Any]:
