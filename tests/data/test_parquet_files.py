@@ -230,6 +230,16 @@ def test_damaged_file_takes_little_memory(position: int, change: int, cut: bool)
     path.unlink()
 
 
+def test_every_flipped_bit_of_a_directory_is_refused_or_harmless() -> None:
+    start = len(CONTENT) - 8 - int.from_bytes(CONTENT[-8:-4], "little")
+    for position in range(start, len(CONTENT)):
+        for bit in range(8):
+            content = bytearray(CONTENT)
+            content[position] ^= 1 << bit
+            with suppress(ValueError):
+                column_chunks(io.BytesIO(content), len(content))
+
+
 def test_a_field_of_no_known_kind_is_refused_before_pyarrow_aborts() -> None:
     content = bytearray(CONTENT)
     directory = len(content) - 8 - int.from_bytes(content[-8:-4], "little")

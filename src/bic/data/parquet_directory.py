@@ -42,7 +42,7 @@ def column_chunks(stream: BinaryIO, stored: int) -> list[list[Chunk]]:
         groups = []
         for group in directory[ROW_GROUPS]:
             groups.append([_chunk(column[METADATA], stored) for column in group[COLUMNS]])
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(DAMAGED) from error
     return groups
 
