@@ -6,36 +6,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bic import files
-from bic.class_names import name_problem
 from bic.compute.devices import check_device
-from bic.data.decode_pool import decode_all
-from bic.data.fitting import holds_vectors
-from bic.data.from_python import Images, as_image_set, as_model_input, in_memory
+from bic.data.from_python import Images
 from bic.data.images import ImageSet, Mask
 from bic.data.preprocessing import Preprocessing
 from bic.errors import UserError
 from bic.learn.frozen import complete_features, featured, frozen_network
-from bic.learn.labels import numbered
 from bic.learn.learning import Learning
 from bic.learn.lesson import Checkpoint, Learned, Lesson, Step
 from bic.learn.measured_precision import measured_precision
 from bic.learn.memory import ClassMemory, Memory
 from bic.learn.methods import find_method
 from bic.learn.moments import Moments
-from bic.learn.requirements import check_images, check_memory, num_held_out_of_class
 from bic.learn.saved_learner import learner_files, read_learner
 from bic.learn.step import learn_step
+from bic.learn.step_input import Given, step_of
 from bic.model.calibrate import calibrate
 from bic.model.calibration import Calibration
 from bic.model.frozen_features import FeatureCache, fingerprint
 from bic.model.model import Model
 from bic.model.network import Network
-from bic.model.pretrained_backbones import preprocessing_for
 from bic.progress import Progress
 
 
@@ -160,7 +154,9 @@ class Learner:
         Raises UserError for images or labels that cannot be used and for a memory that is too
         small.
         """
-        step = self._make_step(images, labels, classes, everything, learned_before)
+        given = Given(images, labels, classes, everything, learned_before)
+        num_exemplars = 0 if self._memory is None else self._memory.num_trained
+        step = step_of(given, self.learning, self._model, num_exemplars)
         with self._unchanged_by_failure():
             if self.learning.precision == "quickest":
                 num_classes = int(step.train.labels.max()) + 1
@@ -261,104 +257,3 @@ class Learner:
             preprocessing,
             held_out_limit=self.learning.held_out_limit,
         )
-
-    def _make_step(
-        self,
-        images: Images,
-        labels: Sequence[Any] | npt.NDArray[Any] | None,
-        classes: Sequence[str] | None,
-        everything: ImageSet | None,
-        learned_before: Mask | None,
-    ) -> Step:
-        """The step, with labels that are positions among all classes seen."""
-        known = () if self._model is None else self._model.classes
-        steps_before = () if self._model is None else self._model.classes_per_step
-        image_set = self._images(images)
-        own_labels, names = numbered(image_set, labels, classes)
-        known_names = set(known)
-        new = tuple(name for name in names if name not in known_names)
-        self._refuse_retired(names)
-        problem = name_problem((*known, *new))
-        if problem is not None:
-            raise UserError(problem, "use the name that the class was learned with")
-        position = {name: number for number, name in enumerate((*known, *new))}
-        positions = np.array([position[name] for name in names], dtype=np.int64)
-        train = replace(image_set, labels=positions[own_labels])
-        if self.method.is_upper_bound:
-            self._check_everything(everything, train, len(position))
-        if learned_before is not None and len(learned_before) != len(train):
-            raise UserError(
-                f"learned_before must have a value for each of {len(train):,} images, got "
-                f"{len(learned_before):,}",
-                "change it",
-            )
-        step = Step(
-            number=len(steps_before) + 1,
-            new_classes=new,
-            train=train,
-            everything=everything,
-            learned_before=learned_before,
-        )
-        self._check(step, num_seen=len(position))
-        return step
-
-    def _images(self, images: Images) -> ImageSet:
-        """The images in the form that the model takes."""
-        recipe = self.learning.recipe
-        if self._model is None:
-            wanted = preprocessing_for(recipe.backbone, recipe.image_size, recipe.resize)
-        else:
-            wanted = self._model.preprocessing
-        if wanted is not None:
-            image_set = as_model_input(images, wanted)
-        else:
-            image_set = as_image_set(images, image_size=recipe.image_size, resize=recipe.resize)
-        if image_set.preprocessing.size is None and not holds_vectors(image_set):
-            raise UserError("images must be square", "set {recipe.image_size=32} to resize them")
-        is_used_once = recipe.frozen or recipe.augmentation.random_resize is not None
-        if isinstance(images, ImageSet) or is_used_once:
-            return image_set
-        return in_memory(image_set, decode=decode_all)  # decoded once, not in every epoch
-
-    def _check(self, step: Step, *, num_seen: int) -> None:
-        """Raise UserError before training for a step that would fail after it."""
-        first_new = num_seen - len(step.new_classes)
-        counts = np.bincount(step.train.labels, minlength=num_seen)
-        check_images(self.learning, counts[first_new:], step.new_classes)
-        num_held_out = len(step.new_classes) * num_held_out_of_class(self.learning)
-        kept = [] if self._memory is None else list(self._memory.classes.values())
-        num_exemplars = sum(len(exemplars.train) for exemplars in kept)
-        if len(step.train) - num_held_out + num_exemplars < 2:
-            raise UserError(
-                "a step needs two images to train on, beside those held out", "add images"
-            )
-        num_retired = 0 if self._model is None else len(self._model.retired)
-        check_memory(self.learning, num_seen - num_retired, step.train)
-
-    def _refuse_retired(self, names: Sequence[str]) -> None:
-        """Raise UserError for the name of a retired class."""
-        if self._model is None:
-            return
-        retired = {self._model.classes[position] for position in self._model.retired}
-        for name in names:
-            if name in retired:
-                raise UserError(f"class {name!r} is retired", "give the class another name")
-
-    def _check_everything(
-        self, everything: ImageSet | None, train: ImageSet, num_seen: int
-    ) -> None:
-        """Refuse an upper bound without the data of all classes, or with other data."""
-        if everything is None:
-            raise UserError(
-                f"{self.method.name} is an upper bound that sees the data of all classes",
-                "use it with bic.run, or pass the argument everything",
-            )
-        if everything.preprocessing != train.preprocessing:
-            raise UserError(
-                "everything has images of another size or kind than the step", "make them alike"
-            )
-        if not len(everything) or int(everything.labels.max()) >= num_seen:
-            raise UserError(
-                "the labels of everything must be positions among the classes seen",
-                f"use 0 to {num_seen - 1}",
-            )

@@ -86,6 +86,11 @@ class Memory:
         chosen = self.classes if classes is None else classes
         return self._images({label: self.classes[label].train for label in chosen})
 
+    @property
+    def num_trained(self) -> int:
+        """The number of exemplars that may be trained on."""
+        return sum(len(kept.train) for kept in self.classes.values())
+
     def all_images(self) -> ImageSet:
         """All exemplars, trained on or held out."""
         return self._images(
