@@ -309,6 +309,29 @@ def test_a_full_disk_does_not_end_the_queue(
     run(asyncio.wait_for(learn(), 60))
 
 
+def test_a_job_that_cannot_be_recorded_is_not_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LostError("the disk is full", "make room")
+
+    async def send() -> None:
+        jobs = queue(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs.records, "save", fail)
+            with pytest.raises(LostError):
+                await jobs.submit(IMAGES, Options())
+        (job,) = jobs.jobs.values()
+        assert (job.state, job.message) == ("failed", "the disk is full; make room")
+        assert jobs.active() == []
+        later, _ = await jobs.submit(
+            IMAGES, Options()
+        )  # the same images wait, so they are sent again
+        assert (await jobs.next_queued()) is later
+
+    run(asyncio.wait_for(send(), 60))
+
+
 def test_the_names_of_classes_must_fit_each_other(tmp_path: Path) -> None:
     async def send() -> None:
         jobs = queue(tmp_path)

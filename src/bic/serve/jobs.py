@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bic.errors import BicError
 from bic.serve.failures import ApiError, too_many
 from bic.serve.job import MOST_JOBS, Job, JobRecords, State, new_job
 from bic.serve.lesson_box import Digests, LessonBoxes, Readiness, in_words, readiness
@@ -183,7 +184,15 @@ class Jobs:
 
     async def _enqueue(self, job: Job) -> None:
         self.jobs[job.id] = job
-        await self.on_disk(lambda: self.records.save(job))
+        try:
+            await self.on_disk(lambda: self.records.save(job))
+        except BicError as error:
+            if (
+                job.state == "queued"
+            ):  # its caller is told that it failed, so it must not be learned
+                self.cancelled.add(job.id)
+                await self.end(job, "failed", str(error))
+            raise
         self.wake.set()
         await self.announce()
 
