@@ -101,11 +101,14 @@ class Recipe(Settings):
         """The recipe of one step, for a network that starts afresh or for one that continues."""
         if afresh:
             return self.model_copy(update={"epochs": self.first_epochs or self.epochs})
-        recipe = self
-        if not self.optimiser.later_muon:
-            sgd = self.optimiser.model_copy(update={"muon_rate": None})
-            recipe = self.model_copy(update={"optimiser": sgd})
-        return recipe.slower(self.optimiser.later_rate)
+        return self.later().slower(self.optimiser.later_rate)
+
+    def later(self) -> Self:
+        """The recipe without Muon, if only the first step has it."""
+        if self.optimiser.later_muon:
+            return self
+        sgd = self.optimiser.model_copy(update={"muon_rate": None})
+        return self.model_copy(update={"optimiser": sgd})
 
     def slower(self, factor: float) -> Self:
         """The recipe with both learning rates multiplied by a factor."""

@@ -164,7 +164,7 @@ def _balance(lesson: Lesson, model: Model, memory: Memory, new: ImageSet, num_im
 
 def balanced_recipe(lesson: Lesson, num_seen: int) -> Recipe:
     """A tenth of the learning rate; 3/7 of the epochs unless the settings say otherwise."""
-    recipe = scaled_recipe(lesson, num_seen).slower(0.1)
+    recipe = scaled_recipe(lesson, num_seen).later().slower(0.1)
     epochs = lesson.method_setting("balanced_epochs", 0) or max(1, round(recipe.epochs * 3 / 7))
     milestones = lesson.method_setting("balanced_milestones", None)
     schedule = recipe.schedule

@@ -43,6 +43,20 @@ def test_eeil_trains_with_its_augmentation_and_noise(
         assert (shifts, phase.gradient_noise) == expected
 
 
+@pytest.mark.parametrize("later_muon", [True, False])
+def test_the_balanced_phase_has_the_optimiser_of_later_steps(
+    later_muon: bool, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases = watch_phases(monkeypatch)
+    optimiser = {"muon_rate": 0.05, "later_rate": 0.5, "later_muon": later_muon}
+    learner = toy_learner("eeil", {"optimiser": optimiser})
+    for step in toy_steps(dataset)[:2]:
+        learn(learner, step)
+    rates = [phase.recipe.optimiser.muon_rate for phase in phases.values()]
+    later = [0.025, pytest.approx(0.005)] if later_muon else [None, None]
+    assert rates == [0.05, *later]
+
+
 def test_the_augmentation_and_the_noise_of_eeil_can_be_set() -> None:
     learning = Learning(
         method="eeil",
