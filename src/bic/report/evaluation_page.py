@@ -1,15 +1,9 @@
 """The page of an evaluation: one HTML file that works offline."""
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 
 from bic.data.small_pictures import small_picture
 from bic.errors import UserError
@@ -17,7 +11,7 @@ from bic.files import write_file
 from bic.model.evaluation import Evaluation, Mistake
 from bic.model.measures import Reliability
 from bic.report.evaluation_tables import rejection_sentences, sentences
-from bic.version import __version__
+from bic.report.html_page import html_page
 
 # In this order: later scripts use what earlier ones define.
 SCRIPTS = ("start.js", "table.js", "evaluation.js")
@@ -67,11 +61,11 @@ def render(evaluation: Evaluation, facts: Mapping[str, str], pictures: Mapping[i
     """The text of the page."""
     rejection = rejection_sentences(evaluation)
     headline, lead, *notices = sentences(evaluation)
-    templates = Environment(
-        loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True
-    )
-    return templates.get_template("evaluation.html").render(
-        version=__version__,
+    return html_page(
+        "evaluation.html",
+        styles=["page.css", "evaluation.css"],
+        scripts=SCRIPTS,
+        data=_data(evaluation),
         headline=headline,
         lead=lead,
         notices=notices[: len(notices) - len(rejection)],
@@ -81,9 +75,6 @@ def render(evaluation: Evaluation, facts: Mapping[str, str], pictures: Mapping[i
         temperature=evaluation.temperature,
         facts=facts,
         chart_side=CHART_SIDE,
-        data=htmlsafe_json_dumps(_data(evaluation), dumps=_dumps),
-        style=_template_text("page.css") + _template_text("evaluation.css"),
-        scripts=[_template_text(name) for name in SCRIPTS],
     )
 
 
@@ -183,11 +174,3 @@ def _picture(encoded: bytes) -> str | None:
     """A small picture as base64 of WebP, or None for what is not an image, such as a vector."""
     small = small_picture(encoded, PICTURE_SIDE)
     return None if small is None else base64.b64encode(small).decode()
-
-
-def _dumps(value: Any, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _template_text(name: str) -> Markup:
-    return Markup(files("bic.report").joinpath("templates", name).read_text(encoding="utf-8"))

@@ -1,13 +1,9 @@
 """The report: one HTML page about recorded runs, which works offline."""
 
-import json
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
@@ -17,10 +13,10 @@ from bic.report.command import asked_of, command
 from bic.report.comparison_table import curves, duration, rows
 from bic.report.comparisons import TRAINING, Comparison, comparisons, headline, protocol_differences
 from bic.report.details import classes_to_picture, details
+from bic.report.html_page import html_page
 from bic.report.plans import Settings, differing, flat, name_in_words
 from bic.report.runs import GIVE_RUNS, Run, find, load
 from bic.report.thumbnails import thumbnails
-from bic.version import __version__
 
 # In this order: later scripts use what earlier ones define.
 SCRIPTS = ("start.js", "charts.js", "bias.js", "table.js", "confusion.js", "classes.js", "page.js")
@@ -89,20 +85,17 @@ def render(runs: Sequence[Run], damaged: Sequence[str], plotly: str | None) -> s
     # This reads predictions and pictures, and adds what is damaged to the problems of a run. So it
     # must come before the notices.
     data = page_data(compared, labels)
-    templates = Environment(
-        loader=PackageLoader("bic.report"), undefined=StrictUndefined, autoescape=True
-    )
-    return templates.get_template("page.html").render(
-        version=__version__,
+    return html_page(
+        "page.html",
+        styles=["page.css"],
+        scripts=SCRIPTS,
+        data=data,
         comparisons=[
             (comparison, headline(comparison), rows(comparison)) for comparison in compared
         ],
         notices=[*_notices(compared, labels), *damaged],
         runs=[_how_it_was_made(run, labels[id(run)]) for run in ordered],
         settings=_settings(ordered),
-        data=htmlsafe_json_dumps(data, dumps=_dumps),
-        style=_template_text("page.css"),
-        scripts=[_template_text(name) for name in SCRIPTS],
         plotly=plotly,
         plotly_text=Markup(get_plotlyjs()) if plotly is None else "",
     )
@@ -233,11 +226,3 @@ def _settings(runs: Sequence[Run]) -> Content:
         "rows": [[plan.get(name) for name in in_columns] for plan in plans],
         "shared": shared,
     }
-
-
-def _dumps(value: Any, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _template_text(name: str) -> Markup:
-    return Markup(files("bic.report").joinpath("templates", name).read_text(encoding="utf-8"))
