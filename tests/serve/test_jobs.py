@@ -281,12 +281,13 @@ def test_a_server_starts_with_as_many_ended_jobs_as_it_remembers(tmp_path: Path)
     run(start())
 
 
+def full_disk(*_: Any) -> None:
+    raise LostError("the disk is full", "make room")
+
+
 def test_a_full_disk_does_not_end_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise LostError("the disk is full", "make room")
-
     async def learn() -> None:
         jobs = queue(tmp_path)
         first, _ = await jobs.submit(IMAGES, Options())
@@ -296,8 +297,8 @@ def test_a_full_disk_does_not_end_the_queue(
         broken = PretendedProcess(is_broken=True)
         processes = {first.id: broken, second.id: PretendedProcess()}
         monkeypatch.setattr("bic.serve.job_runner.LessonProcess", lambda job: processes[job.id])
-        monkeypatch.setattr(jobs.records, "save", fail)
-        monkeypatch.setattr(jobs.boxes, "give_back", fail)
+        monkeypatch.setattr(jobs.records, "save", full_disk)
+        monkeypatch.setattr(jobs.boxes, "give_back", full_disk)
         runner = asyncio.create_task(JobRunner(jobs, {}).run())
         await processes[second.id].started.get()
         assert (first.state, first.can_retry, second.state) == ("failed", True, "running")
@@ -312,13 +313,10 @@ def test_a_full_disk_does_not_end_the_queue(
 def test_a_job_that_cannot_be_recorded_is_not_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise LostError("the disk is full", "make room")
-
     async def send() -> None:
         jobs = queue(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(jobs.records, "save", fail)
+            patch.setattr(jobs.records, "save", full_disk)
             with pytest.raises(LostError):
                 await jobs.submit(IMAGES, Options())
         (job,) = jobs.jobs.values()

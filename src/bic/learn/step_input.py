@@ -58,7 +58,7 @@ def step_of(given: Given, learning: Learning, model: Model | None, num_exemplars
         raise UserError(
             f"learned_before must have a value for each of {len(train):,} images, got "
             f"{len(given.learned_before):,}",
-            "change it",
+            "pass one value for each image",
         )
     step = Step(
         number=1 if model is None else len(model.classes_per_step) + 1,
