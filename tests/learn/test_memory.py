@@ -477,6 +477,56 @@ def test_the_classes_that_hold_out_are_a_fair_sample() -> None:
     assert abs(counts - 100).max() < 35
 
 
+def test_no_class_after_a_released_one_holds_out() -> None:
+    """The second class of the draw was released before. There is room for the third, but it comes
+    later in the draw."""
+    memory = memory_of(0.5, images=40, limit=5)
+    in_draw = np.argsort(np.random.default_rng(0).random(3)).tolist()
+    for label, num_held_out in zip(in_draw, (2, 0, 1), strict=True):
+        files = [f"{label}/{number}".encode() for number in range(4)]
+        memory.classes[label] = ClassMemory(files[num_held_out:], files[:num_held_out])
+    memory.release(np.random.default_rng(0))
+    assert holding(memory) == {in_draw[0]}
+
+
+def test_holding_out_starts_again_if_all_classes_that_did_are_retired() -> None:
+    """A class that was released before stays released, but new classes hold out, and some of them
+    still do when they are old."""
+    for seed in range(20):
+        stream = Stream(memory_of(0.2, images=60, limit=4), seed=seed)
+        stream.step(unique_files([0] * 12 + [1] * 12, [12] * 24, "a"))
+        stream.step(unique_files([2] * 12, [12] * 12, "b"))
+        stream.memory.release(np.random.default_rng(seed))
+        released = set(stream.memory.classes) - holding(stream.memory)
+        for label in holding(stream.memory):
+            del stream.memory.classes[label]
+        assert released
+        _, held_out = stream.step(unique_files([3] * 12 + [4] * 12, [12] * 24, "c"))
+        assert {label for label, _ in held_out} == {3, 4}
+        _, held_out = stream.step(unique_files([5] * 12, [12] * 12, "d"))
+        old = {label for label, _ in held_out} - {5}
+        assert old
+        assert not old & released
+
+
+def test_an_image_that_is_held_out_is_not_learned_when_it_comes_again() -> None:
+    images = unique_files([0] * 10 + [1] * 10, [12] * 20, "a")
+    memory = memory_of(0.2, images=20)
+    draws = np.random.default_rng(0)
+    trained, held_out = memory.split(images, draws)
+    for label in (0, 1):
+        files = {}
+        for part, indices in (("train", trained), ("held out", held_out)):
+            members = images.select(indices[images.labels[indices] == label])
+            files[part] = list(files_of(members, members.everything))
+        memory.classes[label] = ClassMemory(files["train"], files["held out"])
+    trained_again, held_out_again = memory.split(images, draws)
+    assert trained_again.tolist() == trained.tolist()
+    assert not len(held_out_again)
+    only_held_out = images.select(held_out)
+    assert [len(part) for part in memory.split(only_held_out, draws)] == [0, 0]
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_properties_of_the_limit(data: st.DataObject) -> None:

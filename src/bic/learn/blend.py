@@ -28,8 +28,11 @@ def fit_blend(parts: Sequence[LogitsAndCosines], num_old: int, *, penalty: float
 
     Raises ValueError for logits or cosines that are not finite.
     """
+    num_classes = parts[0].logits.shape[1]
     parts = [part for part in parts if len(part.labels)]
     if not parts:
+        if num_old:
+            warn_too_small(0, num_classes)
         return Blend(1.0, 0.0, Correction(1.0, 0.0, num_old))
     problem = _Problem(parts, num_old, penalty)
     point, hessian = problem.solve(ridge=0.0)

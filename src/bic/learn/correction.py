@@ -62,8 +62,11 @@ def fit_held_out(
     parts: Sequence[HeldOutLogits], num_old: int, *, penalty: float = 0.0, warns: bool = True
 ) -> Correction:
     """`fit_correction` for logits that were reduced batch by batch, in one or several processes."""
+    num_classes = num_old + parts[0].new.shape[1]
     parts = [part for part in parts if part.count]
     if not parts:
+        if warns:
+            warn_too_small(0, num_classes)
         return Correction(1.0, 0.0, num_old)
     problem = _Problem(parts, num_old, penalty)
     point, hessian = problem.solve(ridge=0.0)
@@ -76,7 +79,7 @@ def fit_held_out(
     shift_error = np.sqrt(np.linalg.inv(hessian)[1, 1])  # standard error of the shift
     unsettled = np.mean(np.abs(margin) < shift_error)
     if warns and (is_flat or alpha <= 0 or unsettled > UNSETTLED):
-        warn_too_small(len(margin), num_old + parts[0].new.shape[1])
+        warn_too_small(len(margin), num_classes)
     return correction
 
 

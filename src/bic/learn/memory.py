@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, dropwhile, islice
 
 import numpy as np
 import pyarrow as pa
@@ -135,11 +135,15 @@ class Memory:
         Every class has a rank in a random draw: `draws` must be the same in every step. The classes
         that come first keep holding out. A class that is released never holds out again, nor does
         any class after it in the draw, so that those that hold out stay a fair sample of all.
+        (If all that held out were retired, the sample starts again with the classes that do now.)
         """
         if self.held_out_limit is None or not self.classes:
             return
         place = draws.random(max(self.classes) + 1)
-        in_draw = sorted(self.classes, key=lambda label: float(place[label]))
+        sorted_by_place = sorted(self.classes, key=lambda label: float(place[label]))
+        in_draw = list(dropwhile(lambda label: not self.classes[label].held_out, sorted_by_place))
+        if not in_draw:
+            return
         room = self.held_out_limit
         first = self.classes[in_draw[0]]
         first.train += first.held_out[room:]
@@ -163,16 +167,23 @@ class Memory:
         A known class holds out the share f of its new images until it has reached the number of an
         old class, unless it was released.
         No class holds out more than f of its images (but at least one): most are needed for
-        training. Images that were `learned_before` are not held out.
+        training. Images that were `learned_before` are not held out. An image that is held out
+        already is left out: it is neither trained on nor held out twice.
         """
         if learned_before is None:
             learned_before = np.zeros(len(images), dtype=np.bool_)
         held_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
+        left_out: list[Indices] = [np.zeros(0, dtype=np.int64)]
         target = self._target(images) if self.held_out else 0
         members_of = by_class(images.labels)
         num_new = len(members_of.keys() - self.classes.keys())
         target_of_new = min(target, self.most_held_out(max(1, num_new)))
-        for label, members in members_of.items():
+        for label, given in members_of.items():
+            is_held_out = self._is_held_out(label, images, given)
+            left_out.append(given[is_held_out])
+            members = given[~is_held_out]
+            if not len(members):
+                continue
             fresh = members[~learned_before[members]]
             if label in self.classes:
                 missing = max(0, target - len(self.classes[label].held_out))
@@ -191,7 +202,16 @@ class Memory:
             readable = _readable(images, drawn, count + 1)[:count]  # one more, to train on
             held_out.append(readable[~learned_before[readable]])
         chosen = np.concatenate(held_out)
-        return np.setdiff1d(images.everything, chosen), chosen
+        return np.setdiff1d(images.everything, np.concatenate([chosen, *left_out])), chosen
+
+    def _is_held_out(self, label: int, images: ImageSet, members: Indices) -> Mask:
+        """Which of these images are held-out exemplars of the class."""
+        is_held_out = np.zeros(len(members), dtype=np.bool_)
+        held_out = set(self.classes[label].held_out) if label in self.classes else set()
+        if held_out:
+            for number, index in enumerate(members):
+                is_held_out[number] = images.encoded(int(index)) in held_out
+        return is_held_out
 
     def drop_trained(self, images: ImageSet) -> None:
         """Drop the exemplars to train on that are among the images of their class."""
@@ -203,12 +223,13 @@ class Memory:
 
     def _target(self, images: ImageSet) -> int:
         """The number of images that each class holds out: that of old classes, or by the budget."""
+        seen = self.classes.keys() | set(images.labels.tolist())
+        num_classes = len(seen)
         if self.budget.is_zero:
-            seen = self.classes.keys() | set(images.labels.tolist())
-            return self.most_held_out(len(seen))
-        if self.classes:
-            return max(len(kept.held_out) for kept in self.classes.values())
-        num_classes = len(np.unique(images.labels))
+            return self.most_held_out(num_classes)
+        most = max((len(kept.held_out) for kept in self.classes.values()), default=0)
+        if most:
+            return most
         per_class = self.images_per_class(num_classes)
         if per_class is None:
             assert self.budget.bytes is not None

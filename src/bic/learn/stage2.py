@@ -83,8 +83,8 @@ def head_and_means(
 ) -> HeadAndMeans:
     """The answer that blends the head, as stage 2 left it, with the means of exemplars.
 
-    The blend is fitted with the means of trained exemplars. Held-out exemplars join the means
-    afterwards. Retired classes play no part in the fit.
+    Held-out exemplars are not part of the means: the model is also judged and calibrated on them.
+    Retired classes play no part in the fit.
     """
     num_old = 0 if before is None else len(before.classes)
     if before is not None and not lesson.step.new_classes:
@@ -95,17 +95,18 @@ def head_and_means(
         num_old = 0
         num_active_old = 0
     previous = model.answer.previous if isinstance(model.answer, BlendedHead) else None
+    means = means_of(lesson, model, memory.train_images())
     parts = logits_and_cosines(
         model.network,
         _fitted_on(lesson, held_out, num_old),
-        means_of(lesson, model, memory.train_images()),
+        means,
         lesson.progress,
         previous,
         active=active,
     )
     blend = fit_blend(parts, num_active_old, penalty=lesson.learning.correction_penalty)
     return HeadAndMeans(
-        means_of(lesson, model, memory.all_images()),
+        means,
         replace(blend, correction=replace(blend.correction, num_old=num_old)),
         correction=model.answer.correction,
         teacher_correction=model.answer.teacher_correction,

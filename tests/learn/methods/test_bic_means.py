@@ -119,22 +119,47 @@ def test_a_raw_teacher_leaves_the_share_of_the_previous_network_corrected(datase
     assert previous.correction == correction
 
 
-def test_held_out_images_join_the_means_after_the_fit(dataset: Dataset) -> None:
+def test_the_blend_is_fitted_with_means_that_held_out_images_have_no_part_in(
+    dataset: Dataset,
+) -> None:
     learner = toy_learner("bic-means", memory=AMPLE)
     for step in toy_steps(dataset):
         learn(learner, step)
         answer = answer_of(learner)
         memory = learner.memory
-        torch.testing.assert_close(answer.means, means_by_hand(learner, memory.all_images()))
+        means = means_by_hand(learner, memory.train_images())
+        torch.testing.assert_close(answer.means, means)
         held_out = memory.held_out_images()
         pixels = pixels_of(held_out)
         raw, _ = learner.model.logits(pixels)
-        means = means_by_hand(learner, memory.train_images())
         part = LogitsAndCosines(held_out.labels, raw, cosines(features_of(learner, pixels), means))
         expected = fit_blend([part], 2 * (step.number - 1))
         assert answer.blend.head == pytest.approx(expected.head, rel=1e-4)
         assert answer.blend.means == pytest.approx(expected.means, rel=1e-4)
         assert answer.blend.correction.alpha == pytest.approx(expected.correction.alpha, rel=1e-4)
+
+
+def test_the_accuracy_on_held_out_images_is_that_on_other_images() -> None:
+    """Sixty classes with three exemplars each: means that included the held-out exemplars would be
+    right for 20 points more of them than of other images."""
+    draws = np.random.default_rng(0)
+    prototypes = draws.integers(0, 256, (60, 8, 8))
+
+    def images_of(per_class: int) -> tuple[Any, list[str]]:
+        noise = draws.integers(0, 256, (60, per_class, 8, 8))
+        images = 0.3 * prototypes[:, None] + 0.7 * noise
+        labels = [f"{label:02}" for label in range(60) for _ in range(per_class)]
+        return images.reshape(-1, 8, 8).astype(np.uint8), labels
+
+    learner = toy_learner("bic-means", memory=180, held_out=0.34)
+    images, labels = images_of(20)
+    for start in (0, 400, 800):
+        learner.learn(images[start : start + 400], labels[start : start + 400])
+    held_out = learner.memory.held_out_images()
+    on_held_out = learner.model.evaluate(held_out, classes=learner.model.classes).accuracy.value
+    on_others = learner.model.evaluate(*images_of(20)).accuracy.value
+    assert len(held_out) == 60
+    assert on_held_out == pytest.approx(on_others, abs=0.12)
 
 
 def test_a_step_of_known_classes_fits_the_blend_again(dataset: Dataset) -> None:
