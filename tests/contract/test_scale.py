@@ -15,6 +15,7 @@ import torch
 
 from bic import (
     Correction,
+    HeldOutWarning,
     LostError,
     MemoryBudget,
     Preprocessing,
@@ -82,7 +83,9 @@ def test_old_classes_are_reduced_to_three_numbers_per_image(num_old: int) -> Non
 
 
 def test_without_readable_held_out_images_logits_stay_as_they_are() -> None:
-    assert fit_held_out([], 5) == Correction(1.0, 0.0, 5)
+    empty = HeldOutLogits(0, 5, 3)
+    with pytest.warns(HeldOutWarning, match="0 images of 8 classes"):
+        assert fit_held_out([empty], 5) == Correction(1.0, 0.0, 5)
 
 
 def test_held_out_logits_are_those_of_the_network() -> None:
