@@ -140,8 +140,8 @@ def test_the_blend_is_fitted_with_means_that_held_out_images_have_no_part_in(
 
 
 def test_the_accuracy_on_held_out_images_is_that_on_other_images() -> None:
-    """Sixty classes with three exemplars each: means that included the held-out exemplars would be
-    right for 20 points more of them than of other images."""
+    """Sixty classes with three exemplars each: if the means included the held-out
+    exemplars, 97 % of them would be right, and 30 % of other images."""
     draws = np.random.default_rng(0)
     prototypes = draws.integers(0, 256, (60, 8, 8))
 
