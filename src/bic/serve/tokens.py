@@ -69,7 +69,7 @@ def make_private_folder(folder: Path) -> None:
     if mode & WRITTEN_BY_OTHERS:
         raise UserError(
             f"other users can write to {folder}",
-            "change its mode to 700, or choose another {state}",
+            "change its mode to 700, or name a new folder inside it with {state}",
         )
 
 
