@@ -16,7 +16,9 @@ from bic.errors import UserError
 from bic.randomness import generator
 
 PLAIN = Augmentation()
-STRONG = Augmentation(crop_padding=2, flip=True, brightness=10, contrast=0.3)
+STRONG = Augmentation(
+    crop_padding=2, flip=True, brightness=10, contrast=0.3, warp=0.5, colour=0.2, cutout=3
+)
 
 
 def numbered_images(count: int) -> ImageSet:

@@ -1,16 +1,27 @@
 """Augmentation of batches. Every draw comes from the generator that is passed in."""
 
+import math
 from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bic.data.augmentation import Augmentation
 
+# The ranges of `warp`.
+LARGEST_ANGLE = math.radians(15)
+LARGEST_SCALE = 0.15
+LARGEST_SHEAR = 0.2
+GREY = 128  # of an erased square
+
 
 def augment(images: Tensor, augmentation: Augmentation, draws: np.random.Generator) -> Tensor:
-    """Crop, mirror and shift colours. images [n, channels, h, w] uint8; vectors are unchanged."""
+    """Crop, mirror, warp, change colours and erase. Vectors are unchanged.
+
+    images [n, channels, h, w] are uint8. Some augmentations return float32 in 0..255.
+    """
     if images.ndim != 4:
         return images
     if augmentation.crop_padding or augmentation.flip:
@@ -23,6 +34,12 @@ def augment(images: Tensor, augmentation: Augmentation, draws: np.random.Generat
         )
     if augmentation.brightness or augmentation.contrast:
         images = shift_colours(images, augmentation.brightness, augmentation.contrast, draws)
+    if augmentation.warp:
+        images = warp(images, augmentation.warp, draws)
+    if augmentation.colour:
+        images = change_colours(images, augmentation.colour, draws)
+    if augmentation.cutout:
+        images = cut_out(images, augmentation.cutout, draws)
     return images
 
 
@@ -69,3 +86,54 @@ def shift_colours(
     mean = pixels.mean(axis=(1, 2), keepdims=True)
     pixels = np.clip((pixels - mean) * factor + mean + shift, 0, 255)
     return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+
+def warp(images: Tensor, share: float, draws: np.random.Generator) -> Tensor:
+    """Rotate, scale and shear this share of the images. Returns float32 in 0..255.
+
+    Pixels from outside of an image are those of the image mirrored at its edge.
+    """
+    count = len(images)
+    is_warped = torch.from_numpy(draws.random(count) < share)
+    angle, scale, shear = torch.from_numpy(draws.uniform(-1, 1, (3, count))).float()
+    angle = angle * LARGEST_ANGLE
+    scale = 1 + scale * LARGEST_SCALE
+    across = shear * LARGEST_SHEAR - angle.sin()
+    rows = [
+        torch.stack([angle.cos(), across, torch.zeros(count)], dim=1),
+        torch.stack([angle.sin(), angle.cos(), torch.zeros(count)], dim=1),
+    ]
+    maps = torch.stack(rows, dim=1) * scale[:, None, None]
+    warped = images.float().clone()
+    chosen = warped[is_warped]
+    grid = F.affine_grid(maps[is_warped], list(chosen.shape), align_corners=False)
+    warped[is_warped] = F.grid_sample(chosen, grid, padding_mode="reflection", align_corners=False)
+    return warped
+
+
+def change_colours(images: Tensor, change: float, draws: np.random.Generator) -> Tensor:
+    """Multiply brightness, contrast and saturation of each image by factors in 1 ± change.
+
+    Returns float32 in 0..255.
+    """
+    factors = torch.from_numpy(draws.uniform(1 - change, 1 + change, (3, len(images)))).float()
+    brightness, contrast, saturation = factors[:, :, None, None, None]
+    pixels = images.float() * brightness
+    mean = pixels.mean(dim=(1, 2, 3), keepdim=True)
+    pixels = (pixels - mean) * contrast + mean
+    grey = pixels.mean(dim=1, keepdim=True)
+    pixels = (pixels - grey) * saturation + grey
+    in_range: Tensor = pixels.clamp_(0, 255)
+    return in_range
+
+
+def cut_out(images: Tensor, side: int, draws: np.random.Generator) -> Tensor:
+    """Erase a square in half of the images. Its centre is any pixel, so that it may be cut off."""
+    count, _, height, width = images.shape
+    images = images.clone()
+    tops = draws.integers(-(side // 2), height - side // 2, count).tolist()
+    lefts = draws.integers(-(side // 2), width - side // 2, count).tolist()
+    for index in np.flatnonzero(draws.random(count) < 0.5).tolist():
+        top, left = tops[index], lefts[index]
+        images[index, :, max(0, top) : top + side, max(0, left) : left + side] = GREY
+    return images
