@@ -41,7 +41,7 @@ def test_exported_file_answers_as_bic_predict(bic: Command, shop: Path, tmp_path
         (probabilities,) = session.run(["probabilities"], {"images": image[None]})[0]
         expected = {answer["class"]: answer["probability"] for answer in row["classes"]}
         for label, probability in zip(labels, probabilities, strict=True):
-            assert probability == pytest.approx(expected[label], abs=2e-3)
+            assert probability == pytest.approx(expected[label], abs=5e-3)
     exported = open_model(shop).model.export(tmp_path / "live.onnx")
     assert exported.path.read_bytes() == (tmp_path / "shop.onnx").read_bytes()
 

@@ -326,6 +326,9 @@ CHANGED_RECIPE: dict[str, Any] = {
         "flip": True,
         "brightness": 9.0,
         "contrast": 0.4,
+        "warp": 0.3,
+        "colour": 0.2,
+        "cutout": 3,
         "random_resize": (8, 12),
     },
 }
